@@ -15,9 +15,10 @@
 namespace tessera {
 namespace {
 
-// Returns the gradients of the parameters; with a loss scale, the unscaled ones.
+// Returns the gradient of each parameter. If there is a loss scale, these are the gradients after
+// its removal.
 std::vector<TensorId> gradients_of(const Graph& graph) {
-  std::map<TensorId, TensorId> last;  // by parameter
+  std::map<TensorId, TensorId> last;  // by parameter: the last gradient in the order of tensors
   for (const Tensor& tensor : graph.tensors()) {
     const bool gradient = tensor.role == Role::kGradient && tensor.of.valid() &&
                           graph.tensor(tensor.of).role == Role::kParameter;
@@ -28,7 +29,8 @@ std::vector<TensorId> gradients_of(const Graph& graph) {
   return ids;
 }
 
-// Compares all fields. Every field is named here, so that a new field does not compile unnoticed.
+// Returns whether all fields are equal. The structured binding names every field, so that this does
+// not compile if a field is added and not compared.
 bool alike(const OptimizerSpec& a, const OptimizerSpec& b) {
   const auto fields = [](const OptimizerSpec& spec) {
     const auto& [kind, beta1, beta2, eps, weight_decay, momentum, nesterov, rounding, clip_norm,
@@ -39,9 +41,10 @@ bool alike(const OptimizerSpec& a, const OptimizerSpec& b) {
   return fields(a) == fields(b);
 }
 
-// Returns whether the plans ask for the same trained graph. The result of a loop depends on the
-// splits and stages of the ops in it, so plans with loops must be equal. Updates by rows read
-// values that were collected over micro-batches.
+// Returns whether the two plans have the same trained graph. If a plan has loops, the plans must be
+// equal, because the graph of a loop depends on the splits and stages of its ops. If the optimizer
+// may update tables by rows, both must have micro-batches of the same dim or none, because such an
+// update reads values that were collected over micro-batches.
 bool train_alike(const Plan& a, const Plan& b, const OptimizerSpec& optimizer) {
   if (a.precision != b.precision || a.expand != b.expand || a.reorders != b.reorders) return false;
   const auto collects = [](const Plan& plan) {
@@ -51,8 +54,9 @@ bool train_alike(const Plan& a, const Plan& b, const OptimizerSpec& optimizer) {
   return a.loops.empty() ? b.loops.empty() : a == b;
 }
 
-// Returns the entry for which `is` holds, moved to the front. Null: there is none, and the list has
-// room.
+// Returns the entry for which `is` holds, after moving it to the front of the list. If there
+// is none, returns null and drops the last entries, so that one can be added without
+// exceeding `keeps`.
 template <class T, class Is>
 T* recall(std::list<T>& known, size_t keeps, const Is& is) {
   const auto found = std::find_if(known.begin(), known.end(), is);
@@ -149,7 +153,8 @@ Result<Compiled> Compiler::compile(const CompileTexts& texts) {
   TESSERA_TRY(const DType compute, parse_dtype(texts.precision));
   const DType at_rest = storage_dtype(compute);
   TESSERA_TRY(int64_t batch, batch_of(texts.model, texts.batch, 0, at_rest));
-  // A plan does not depend on the batch, so it can be read first.
+  // The plan is read with a model of batch 1 if the batch is not known yet, because a plan does not
+  // depend on the batch.
   TESSERA_TRY(auto built, model(texts.model, std::max<int64_t>(batch, 1), at_rest));
   TESSERA_TRY(Plan plan, load_plan(texts.plan, built->graph, texts.beside, compute));
   if (batch == 0) {

@@ -10,12 +10,14 @@ namespace {
 // Constants of c10's CUDACachingAllocator.
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kRounding = 512;
-constexpr int64_t kSmallRequest = kMiB;       // at most: small pool
-constexpr int64_t kSmallSegment = 2 * kMiB;   // of the small pool
-constexpr int64_t kLargeSegment = 20 * kMiB;  // of requests below kOwnSegment
-constexpr int64_t kOwnSegment = 10 * kMiB;    // from here on a request has its own
+constexpr int64_t kSmallRequest = kMiB;      // largest request that the small pool serves
+constexpr int64_t kSmallSegment = 2 * kMiB;  // segment of the small pool
+// Segment of the large pool for requests below kOwnSegment.
+constexpr int64_t kLargeSegment = 20 * kMiB;
+constexpr int64_t kOwnSegment = 10 * kMiB;  // smallest request that gets a segment of its own
 constexpr int64_t kSegmentRounding = 2 * kMiB;
-// Expandable segments lie this far apart: no program reaches that many bytes.
+// Distance between the addresses of two expandable segments. No segment of a program grows to that
+// many bytes.
 constexpr int64_t kAddressRange = int64_t{1} << 50;
 
 int64_t round_up(int64_t bytes, int64_t to) { return (bytes + to - 1) / to * to; }
@@ -66,7 +68,8 @@ void CachingAllocator::free(int64_t address) {
 CachingAllocator::Blocks::iterator CachingAllocator::find_free(const PoolKey& key, int64_t size) {
   Pool& pool = pools_[key];
   auto fit = pool.free.lower_bound({size, 0});
-  // The block at the end of a segment that can grow counts as the largest block.
+  // The last block of an expandable segment is taken only if no other block fits, because it can
+  // still grow.
   if (fit != pool.free.end() && fit->second + fit->first == pool.end &&
       std::next(fit) != pool.free.end()) {
     ++fit;
@@ -99,7 +102,8 @@ CachingAllocator::Blocks::iterator CachingAllocator::grow_segment(const PoolKey&
     next_segment_ += kAddressRange;
     ++segments_;
   }
-  auto last = blocks_.lower_bound(pool.end);  // the block at the end, if it is free
+  // The last block of the segment; used below only if it is free.
+  auto last = blocks_.lower_bound(pool.end);
   if (last != blocks_.begin()) --last;
   const bool joins = last != blocks_.end() && !last->second.used &&
                      last->second.segment == pool.begin &&
@@ -132,7 +136,7 @@ void CachingAllocator::release_free_segments() {
     }
     for (const auto& entry : whole) {
       const auto [size, address] = entry;
-      // An expandable segment gives back whole pages from its end.
+      // An expandable segment gives back only whole pages at its end.
       const int64_t page = key.small ? kSmallSegment : kLargeSegment;
       const int64_t released = options_.expandable ? size / page * page : size;
       if (released == 0) continue;

@@ -15,12 +15,14 @@
 namespace tessera {
 namespace {
 
-// Latency of the NIC for which the tuner's constants hold; a cluster's difference from it is added.
+// Latency of the NIC that is contained in the tuner's constants. The difference of a cluster's NIC
+// from it is added.
 constexpr double kTunerNicSeconds = 12e-6;
 constexpr double kTunerError = .25, kRuleError = .3;
-constexpr int64_t kMeasuredDevices = 8;   // of the nodes on which all-to-alls were measured
-constexpr double kDiskRate = 1e9;         // of a node that does not say
-constexpr int64_t kSwitchSumMembers = 5;  // fewer are quicker by a ring (H200: 4 devices)
+constexpr int64_t kMeasuredDevices = 8;  // devices of a node on which all-to-alls were measured
+constexpr double kDiskRate = 1e9;        // bytes/s of the disk of a node whose description has none
+// Least members for reduction in the switch; fewer use a ring (H200: 4).
+constexpr int64_t kSwitchSumMembers = 5;
 
 struct Machine {
   const Cluster& cluster;
@@ -44,8 +46,8 @@ double inner_bus(const Machine& at) {
   return rate;
 }
 
-// Returns whether devices of several sockets talk by the host: they share the link between the
-// sockets.
+// Returns whether members are on several sockets and communicate through the host, so that they
+// share the link between the sockets.
 bool bridged(const Machine& at) {
   return at.where.sockets > 1 && !is_direct(at.type.inner) && at.type.bridge.rate > 0;
 }
@@ -53,8 +55,9 @@ double bridge_rate(const Machine& at) {
   return at.type.bridge.rate * at.style.inner_efficiency /
          static_cast<double>(at.where.groups_a_node);
 }
-// Returns the bus rate of rings inside the node: one edge of a ring goes from socket to socket, and
-// one back.
+// Returns the bus rate of rings inside the node. If the members are on several sockets, an edge
+// of the ring crosses the link between them in each direction, so that the rate of this link is
+// a limit.
 double ring_bus(const Machine& at) {
   return bridged(at) ? std::min(inner_bus(at), bridge_rate(at)) : inner_bus(at);
 }
@@ -67,13 +70,15 @@ double fabric_seconds(const Cluster& cluster, int64_t tier) {
   return out;
 }
 
-// Returns the latency of a message in the network beyond the latency in the tuner's constants.
+// Returns the latency of a message in the network minus the latency that is contained in the
+// tuner's constants; may be negative.
 double network_lag(const Machine& at) {
   return fabric_seconds(at.cluster, at.where.tier) + at.type.nic.latency_s - kTunerNicSeconds;
 }
 
-// Returns the number of NICs that are near the group's members in a node; the next function, the
-// group's share of them.
+// nics_near returns the number of NICs that belong to the group's members in a node, at least 1.
+// nics_of_group returns how many NICs the group may use at most if the groups of a node share
+// its NICs.
 double nics_near(const Machine& at) {
   const auto near = static_cast<double>(at.where.members_a_node * at.type.nics) /
                     static_cast<double>(at.type.devices);
@@ -84,7 +89,8 @@ double nics_of_group(const Machine& at) {
                   static_cast<double>(at.type.nics) / static_cast<double>(at.where.groups_a_node));
 }
 
-// Returns the rate downwards over the rate upwards of the tiers below the tier that is crossed.
+// Returns the product of the oversubscription of all tiers below the tier that is crossed, at least
+// 1. The oversubscription of a switch is its rate downwards over its rate upwards.
 double oversubscription(const Machine& at) {
   double out = 1;
   for (int64_t t = 0; t < at.where.tier; ++t) {
@@ -93,9 +99,9 @@ double oversubscription(const Machine& at) {
   return std::max(out, 1.);
 }
 
-// Returns the bus rate of one group between nodes: the rate of its NICs. Where the group crosses a
-// tier, one edge of the ring leaves each switch; with q of its nodes below a switch 1/q of the
-// ring's edges need the way up.
+// Returns the bus rate of one group between nodes. This is the rate of its NICs, which
+// oversubscribed switches may limit. With q nodes of the group under one switch, only 1 in q edges
+// of the ring leaves the switch, so the limit is q / oversubscription of the rate.
 double network_bus(const Machine& at) {
   const double rate = nics_of_group(at) * at.type.nic.rate * at.type.device.generation->nic_share *
                       at.style.network_efficiency;
@@ -126,16 +132,17 @@ TunerGroup tuner_group(CollectiveKind kind, const Machine& at) {
   return group;
 }
 
-// Returns the least time for the bytes between nodes with any algorithm: reduce-scatter inside the
-// nodes comes first.
+// Returns a lower bound on the time that the bytes need between nodes, for every algorithm. It
+// assumes that the members of a node first reduce-scatter among themselves.
 double network_floor(const TunerGroup& group, double bytes) {
   if (group.nodes == 1) return 0;
   const double rate = static_cast<double>(group.channels) * group.nvls.network_rate;
   return collective_volume(group.kind, group.nodes, bytes) / rate;
 }
 
-// Returns the quickest legal pair, with the time that rings over nodes were measured to need
-// besides.
+// Returns the quickest legal pair of algorithm and protocol. Its time contains what was measured in
+// addition to the tuner's constants: kRingNodeSeconds for rings over nodes, ring_ramp for rings and
+// kNvlsTree over nodes.
 std::optional<TunerChoice> tuned(const TunerGroup& group, int64_t bytes) {
   std::optional<TunerChoice> best;
   const auto size = static_cast<double>(bytes);
@@ -167,8 +174,8 @@ void set_fractions(CollectiveCost& cost, CollectiveKind kind, const Machine& at,
   const double volume = collective_volume(kind, at.where.members, bytes);
   cost.inner_fraction = std::min(1., volume / (seconds * at.type.inner.rate));
   if (at.where.nodes > 1) {
-    // All-to-all: the bytes of all members that leave the node; others: the bytes over one edge of
-    // the ring.
+    // For an all-to-all or exchange, these are the bytes of all members that leave the node. For
+    // other kinds they are the bytes over one edge of the ring.
     const auto nodes = static_cast<double>(at.where.nodes);
     const double leaving =
         load != ExchangeLoad{} ? static_cast<double>(load.leaving_a_node)
@@ -179,8 +186,8 @@ void set_fractions(CollectiveCost& cost, CollectiveKind kind, const Machine& at,
   }
 }
 
-// Prices a permute between members of equal rank on every node: each sends all of its array to one
-// other member.
+// Prices a permute, in which each member sends its whole array to one other member. Over several
+// nodes all members of a node send to other nodes.
 CollectiveCost permute(const Machine& at, double bytes) {
   CollectiveCost cost;
   cost.algorithm = "direct";
@@ -200,13 +207,15 @@ CollectiveCost permute(const Machine& at, double bytes) {
   return cost;
 }
 
-// The bytes that an exchange over nodes moves in its busier direction, and its latency.
+// An `Away` has the bytes that an exchange over nodes moves in its busier direction, and
+// its latency.
 struct Away {
-  double leaving = 0, leaving_a_node = 0, inside = 0;  // as ExchangeLoad
-  int64_t nodes = 0;                                   // that talk to one another
+  double leaving = 0, leaving_a_node = 0, inside = 0;  // as in ExchangeLoad
+  int64_t nodes = 0;                                   // number of nodes that send to one another
   double latency_s = 0;
 };
-// Returns the bytes if each member has bytes / n for each other one.
+// Returns the load of an all-to-all, in which each of n members sends bytes / n to each
+// other member.
 Away alike(const Machine& at, double bytes) {
   const auto members = static_cast<double>(at.where.members);
   const auto nodes = static_cast<double>(at.where.nodes);
@@ -215,8 +224,9 @@ Away alike(const Machine& at, double bytes) {
   return {leaving, leaving * k, bytes * (k - 1) / members, at.where.nodes,
           all_to_all_latency(at.where.nodes)};
 }
-// Returns the bytes of a load. The latency is that of an all-to-all in which a member of a measured
-// machine has as many peers in other nodes.
+// Returns the bytes of the load, with the latency of an all-to-all on measured machines. The
+// number of nodes of that all-to-all is chosen so that a member has as many peers in other nodes
+// as in the load.
 Away away_of(const ExchangeLoad& load) {
   const int64_t nodes = load.nodes_reached + 1;
   const int64_t as_many = 1 + (load.peers + kMeasuredDevices - 1) / kMeasuredDevices;
@@ -224,10 +234,10 @@ Away away_of(const ExchangeLoad& load) {
           static_cast<double>(load.inside), nodes, all_to_all_latency(std::min(nodes, as_many))};
 }
 
-// Prices an exchange over nodes. The part for other nodes goes through the NICs and, where switches
-// are oversubscribed, up through them; the part inside runs beside it. One member uses only the
-// NICs next to it. On rail-aligned fabrics a message first goes to the device on the receiver's
-// rail.
+// Prices an exchange over nodes. The time is that of the slowest of three parts that run at the
+// same time: the bytes through the NICs (a member uses only the NICs that belong to it), the bytes
+// up through oversubscribed switches, and the bytes inside a node. On a rail-aligned fabric a
+// message first goes inside the node to the device on the receiver's rail.
 CollectiveCost direct_over_nodes(const Machine& at, const Away& away) {
   const auto nodes = static_cast<double>(at.where.nodes);
   const auto k = static_cast<double>(at.where.members_a_node);
@@ -251,9 +261,10 @@ CollectiveCost direct_over_nodes(const Machine& at, const Away& away) {
   return cost;
 }
 
-// Prices collectives of host processors, and all-to-all where nothing is measured: one message for
-// each step of a ring (or to each other member), the volume of section 4.1 through the slowest
-// link.
+// Prices collectives of host processors, and all-to-alls inside a node without measurements. The
+// latency is that of one message for each step of a ring, or for each other member in an
+// all-to-all. The transfer time is the volume of docs/theory/cost-model.md section 4.1 over the
+// rate of the slowest link.
 CollectiveCost by_steps(CollectiveKind kind, const Machine& at, double bytes) {
   const bool exchange = kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kExchange;
   const auto members = static_cast<double>(at.where.members);
@@ -270,16 +281,18 @@ CollectiveCost by_steps(CollectiveKind kind, const Machine& at, double bytes) {
   cost.latency_s = steps * step;
   cost.transfer_s = collective_volume(kind, at.where.members, bytes) / rate;
   if (exchange && bridged(at)) {
-    // Half of the members send half of their bytes to the other socket.
+    // Half of the members send half of their bytes to the other socket, so a quarter of all bytes
+    // crosses the link in each direction.
     const auto k = static_cast<double>(at.where.members_a_node);
     cost.transfer_s = std::max(cost.transfer_s, k * bytes / 4 / bridge_rate(at));
   }
   return cost;
 }
 
-// Prices collectives of other makers' accelerators: as by_steps(), but a ring has one step for each
-// further member of a node and one for each further node (hierarchical: the nodes' members side by
-// side), and all-reduces use a tree over the nodes where its latency is lower.
+// Prices collectives of other makers' accelerators. The transfer time is that of by_steps(). The
+// latency is that of a hierarchical ring, which has one step for each further member of a node and
+// one for each further node, because the members of a node work side by side. An all-reduce uses a
+// tree over the nodes if its latency is lower.
 CollectiveCost by_hierarchy(CollectiveKind kind, const Machine& at, double bytes) {
   CollectiveCost cost = by_steps(kind, at, bytes);
   if (kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kExchange) return cost;
@@ -307,8 +320,10 @@ CollectiveCost from_curve(const CurvePoint& point, const Machine& at) {
 
 namespace {
 
-// Returns the device that gives a group's node type: the first device of the part with the slowest
-// links between nodes (if the group spans any) and in them, among the parts that the group touches.
+// Returns the device that gives a group its node type. It is the first device of the slowest part
+// of the cluster with members of the group. If the group spans nodes, the slowest part is that
+// with the lowest NIC rate, and the inner rate decides between equal ones. If not, the inner rate
+// comes first.
 int64_t slowest_part(const Cluster& cluster, const SmallVector<int64_t, 4>& parts,
                      bool spans_nodes) {
   std::optional<std::pair<double, double>> slowest;
@@ -335,16 +350,17 @@ struct MembersOfNode {
 };
 using NodeMembers = SmallVector<MembersOfNode, 8>;
 
-// Sets the tier that is crossed, by climbing from tier to tier until one switch is above all nodes.
-// `members`: by node, ascending.
+// Sets `tier` and `nodes_a_switch` of the placement. Goes from tier to tier upwards until one
+// switch is above all nodes of the group. `members`: the entries of the nodes, in ascending order
+// of nodes.
 void climb(const Cluster& cluster, const NodeMembers& members, GroupPlacement& out) {
-  NodeMembers below;  // nodes of the group, by switch (of tier -1: the node)
+  NodeMembers below;  // nodes of the group below each switch; at first each node by itself
   for (const MembersOfNode& one : members) below.push_back({one.node, 1});
   out.tier = 0;
   out.nodes_a_switch = cluster.tiers.empty() ? out.nodes : 1;
   for (size_t t = 0; t < cluster.tiers.size(); ++t) {
     const int64_t radix = cluster.tiers[t].radix;
-    size_t above = 0;  // the switch that the entries before belong to
+    size_t above = 0;  // index of the switch to which the entries so far belong
     for (size_t i = 0; i < below.size(); ++i) {
       const int64_t id = radix > 0 ? below[i].node / radix : 0;
       if (i > 0 && below[above].node == id) {
@@ -372,7 +388,8 @@ GroupPlacement place_group(const Cluster& cluster, const std::vector<int64_t>& d
   out.groups_a_node = groups_a_node;
   NodeMembers members;
   SmallVector<int64_t, 4> parts;
-  SmallVector<std::array<int64_t, 2>, 8> sockets;  // that hold a member: node and number
+  // Sockets with a member: (node, number in the node).
+  SmallVector<std::array<int64_t, 2>, 8> sockets;
   for (const int64_t device : devices) {
     const Location location = cluster.locate(device);
     if (members.empty() || members.back().node != location.node) {
@@ -385,7 +402,8 @@ GroupPlacement place_group(const Cluster& cluster, const std::vector<int64_t>& d
     if (type.sockets > 1)
       sockets.push_back({location.node, location.local * type.sockets / type.devices});
   }
-  // Joins the entries of a node whose members are not neighbours in the group.
+  // Joins entries of the same node. A node has several entries if its members do not follow each
+  // other in the group.
   std::sort(members.begin(), members.end());
   size_t kept = 0;
   for (size_t i = 1; i < members.size(); ++i) {
@@ -441,7 +459,7 @@ CollectiveCost CollectiveCosts::price(CollectiveKind kind, const GroupPlacement&
   } else if (exchange) {
     if (load == ExchangeLoad{}) return direct_over_nodes(at, alike(at, size));
     if (load.leaving > 0) return direct_over_nodes(at, away_of(load));
-    // Nothing leaves a node: the price is that of an exchange inside one node.
+    // No bytes leave a node, so the cost is that of an exchange inside one node.
     GroupPlacement in_node = where;
     in_node.members = where.members_a_node;
     in_node.nodes = 1;
@@ -471,7 +489,8 @@ CollectiveCost CollectiveCosts::collective(CollectiveKind kind, const GroupPlace
                                    where.members, bytes, style_->transport);
   }
   if (measured) {
-    // The latency is the time of an (almost) empty array; the rest is the transfer.
+    // The latency is the measured time of an array of one byte; the rest of the time is
+    // the transfer.
     const auto least = profiled_collective(*cluster_->profile, collective_name(kind), where.nodes,
                                            where.members, 1, style_->transport);
     cost.latency_s = std::min(least->seconds, measured->seconds);
@@ -536,7 +555,7 @@ CollectiveCost CollectiveCosts::message(int64_t from, int64_t to, int64_t bytes,
     cost.latency_s =
         std::max(type.nic.latency_s, other.nic.latency_s) + fabric_seconds(*cluster_, pair.tier);
     if (cluster_->rail_aligned && a.local != b.local) {
-      // The message goes by the device of this node on the receiver's rail, in chunks.
+      // The message goes in chunks through the device of this node that is on the receiver's rail.
       cost.latency_s += inner.latency_s;
       cost.inner_fraction = std::min(1., rate / inner.rate);
     }

@@ -15,7 +15,8 @@ struct ByMembers {
   double members, micros, bus;  // latency us, bus rate GB/s
 };
 
-// Hybrid cube mesh: the rate follows the rings that the links allow, not the number of members.
+// V100 in a hybrid cube mesh. The rate is not monotonic in the number of members, because it
+// depends on how many rings the links between them allow.
 constexpr std::array<ByMembers, 7> kVoltaAllReduce = {{{2, 24, 22.6},
                                                        {3, 32, 45.2},
                                                        {4, 45, 85.8},
@@ -30,8 +31,9 @@ constexpr std::array<ByMembers, 7> kAmpereAllReduce = {{{2, 46, 193},
                                                         {6, 67, 225},
                                                         {7, 71, 226},
                                                         {8, 79, 227}}};
-// Algorithm bandwidths of docs/theory/cost-model.md section 4.3: 324 / 236 / 267 and 537 / 434 /
-// 394, as bus rates.
+// The bus rates for 2, 4 and 8 members are the algorithm bandwidths of docs/theory/cost-model.md
+// section 4.3 (324, 236, 267 for all-reduce and 537, 434, 394 for all-gather) times the bus volume
+// over the size.
 constexpr std::array<ByMembers, 6> kHopperAllReduce = {{{2, 10, 324},
                                                         {4, 15, 236 * 1.5},
                                                         {5, 19, 414},
@@ -40,8 +42,8 @@ constexpr std::array<ByMembers, 6> kHopperAllReduce = {{{2, 10, 324},
                                                         {8, 31, 267 * 1.75}}};
 constexpr std::array<ByMembers, 3> kHopperGather = {
     {{2, 8, 537. / 2}, {4, 17, 434 * .75}, {8, 30, 394 * .875}}};
-// Eight devices were measured (838 switch reduction, 680 ring; gathers .674 of 900); fewer are as
-// Hopper's.
+// Only 8 devices were measured (all-reduce: 838 with switch reduction, 680 with a ring; all-gather:
+// .674 of 900). The rows for fewer devices are derived from Hopper's.
 constexpr std::array<ByMembers, 4> kBlackwellAllReduce = {
     {{2, 10, 640}, {4, 15, 680}, {5, 17, 740}, {8, 24, 838}}};
 constexpr std::array<ByMembers, 3> kBlackwellGather = {{{2, 8, 472}, {4, 17, 572}, {8, 24, 606.6}}};
@@ -62,7 +64,8 @@ ByMembers at(std::span<const ByMembers> table, double members) {
 struct BySize {
   double bytes, value;
 };
-// Interpolates linearly in the logarithms; constant outside the table.
+// Returns the value of the table at `bytes`, by linear interpolation in the logarithms. Outside the
+// table it is the first or the last value.
 double at(std::span<const BySize> table, double bytes) {
   if (bytes <= table.front().bytes) return table.front().value;
   if (bytes >= table.back().bytes) return table.back().value;
@@ -73,7 +76,7 @@ double at(std::span<const BySize> table, double bytes) {
   return a.value * std::pow(b.value / a.value, part);
 }
 
-// Bus rates (GB/s) of the all-reduce of 8 devices.
+// Bus rates (GB/s) of the all-reduce of 8 H200 by size.
 constexpr std::array<BySize, 7> kH200AllReduce = {{{32 * kKibi, 1.4},
                                                    {kMebi, 40},
                                                    {16 * kMebi, 220},
@@ -86,8 +89,8 @@ double line(const ByMembers& point, double volume) {
   return point.micros * kMicro + volume / (point.bus * kGiga);
 }
 
-// Returns the time of the line of 8 Hopper devices over the measured one, by size; it holds for
-// every number of members.
+// Returns the predicted time alpha + volume / bus rate over the measured time, by size. It is taken
+// from the all-reduce of 8 Hopper devices and used for every number of members.
 double size_share(double bytes) {
   static const auto shares = [] {
     std::array<BySize, kH200AllReduce.size()> out{};
@@ -101,25 +104,26 @@ double size_share(double bytes) {
   return at(shares, bytes);
 }
 
-// Returns the latency of a ring's all-gather over that of its all-reduce (tuner: 8.4 + steps * 3.4
-// us).
+// Returns the latency of the all-gather of a ring over that of its all-reduce. The latency is 8.4 +
+// steps * 3.4 us, with the tuner's constants.
 double gather_latency_share(double members) {
   return (8.4 + (members - 1) * 3.4) / (8.4 + 2 * (members - 1) * 3.4);
 }
 
 struct Curve {
   ByMembers point;
-  double reference = 1;  // GB/s of the link of the machine that was measured
+  double reference = 1;  // rate of the link of the measured machine, GB/s
   double uncertainty = .1;
 };
 
-// The collectives that were measured on one kind of machine; an empty table: not measured.
+// A `CurveSet` has the collectives that were measured on one kind of machine. A table is empty if
+// its collective was not measured.
 struct CurveSet {
   std::string_view name;
-  double reference;  // GB/s of its links
+  double reference;  // rate of the links of the machine, GB/s
   std::span<const ByMembers> all_reduce, gather, exchange;
-  bool by_size = false;  // medium sizes fall behind the line
-  // The number of members that was measured, if only one was; 0: several.
+  bool by_size = false;  // whether size_share applies
+  // If only one number of members was measured, that number; else 0.
   double measured_members = 0;
 };
 constexpr std::array<CurveSet, 4> kCurveSets = {
@@ -135,8 +139,8 @@ const CurveSet* curve_set(Generation generation) {
   return found == kCurveSets.end() ? nullptr : found;
 }
 
-// Returns the curve of another collective where only all-reduces were measured: their bus rate, and
-// a ring's share of their steps.
+// Returns the curve of another collective for machines on which only all-reduces were measured. It
+// has their bus rate, and their latency times gather_latency_share.
 Curve from_all_reduce(const CurveSet& set, bool exchange, double members) {
   Curve curve;
   curve.point = at(set.all_reduce, members);
@@ -205,7 +209,7 @@ std::optional<CurvePoint> inner_curve(CollectiveKind kind, Generation generation
   point.bus *= inner.rate / (curve.reference * kGiga);
   double seconds = line(point, collective_volume(kind, members, size));
   if (set->by_size && has_size_share(kind)) seconds /= size_share(size);
-  // Larger sizes may take a few per cent less than the line; the latency is part of the time.
+  // The latency is capped at the whole time, because size_share may reduce the time.
   const double latency = std::min(point.micros * kMicro, seconds);
   return CurvePoint{latency, seconds - latency, curve.uncertainty};
 }
@@ -222,7 +226,7 @@ double pcie_share(int64_t members) {
 double all_to_all_latency(int64_t nodes) {
   constexpr std::array<BySize, 5> kMicros = {{{2, 37}, {4, 42}, {8, 60}, {16, 98}, {32, 290}}};
   const auto n = static_cast<double>(nodes);
-  // Beyond the table the latency grows in proportion to the nodes.
+  // For more nodes than in the table, the latency grows in proportion to the number of nodes.
   return at(kMicros, n) * std::max(1., n / kMicros.back().bytes) * kMicro;
 }
 

@@ -15,15 +15,15 @@ namespace {
 struct Point {
   double bytes, seconds, spread;
 };
-using Points = std::vector<Point>;  // by bytes, none quicker than one before it
+using Points = std::vector<Point>;  // sorted by bytes; seconds never fall
 
 int64_t coordinate(const Family& family, std::string_view name) {
   const auto it = std::find(family.sizes.begin(), family.sizes.end(), name);
   return it == family.sizes.end() ? -1 : it - family.sizes.begin();
 }
 
-// Returns the points by number of ranks; only those of `nodes` nodes where the family tells nodes
-// apart.
+// Returns the points for each number of ranks. If the family has the coordinate `nodes`, only
+// samples with this number of nodes count.
 std::map<int64_t, Points> points_of(const Family& family, int64_t nodes) {
   const int64_t node = coordinate(family, "nodes"), rank = coordinate(family, "ranks"),
                 byte = coordinate(family, "bytes");
@@ -49,7 +49,8 @@ double log_between(double x, double x0, double y0, double x1, double y1) {
   return y0 * std::pow(y1 / y0, std::log(x / x0) / std::log(x1 / x0));
 }
 
-// Returns the uncertainty of a figure at this factor from the nearest sample.
+// Returns the uncertainty of a time whose size differs from that of the nearest sample by `factor`.
+// It grows from a factor of 2 on.
 double strayed(double uncertainty, double factor) {
   return factor <= 2 ? uncertainty : uncertainty + .1 * std::log2(factor / 2);
 }

@@ -1,5 +1,6 @@
-// Look-up of a profile's measured collectives: families "all_reduce.threads", "all_gather.mpi",
-// "all_to_all.nccl" over (ranks, bytes), or over (nodes, ranks, bytes).
+// Looks up the collectives that a profile has measured. Their families are named
+// "all_reduce.threads", "all_gather.mpi", "all_to_all.nccl" and so on, and have the coordinates
+// (ranks, bytes) or (nodes, ranks, bytes).
 #pragma once
 
 #include <cstdint>
@@ -12,19 +13,20 @@
 
 namespace tessera {
 
-// Returns the time of a collective of `ranks` members over `nodes` nodes, with `bytes` as in
-// CollectiveCosts::collective. It interpolates linearly in the logarithms, first over the bytes,
-// then over the ranks; a larger size is never quicker than a measured smaller one. Below the
-// smallest size it takes that size's time, above the largest it scales in proportion to the bytes;
-// outside the measured ranks it scales from the nearest. A factor beyond 2 from a sample raises the
-// uncertainty. Transports inside a node: threads, nccl, mpi, in this order; between nodes only
-// families with the coordinate `nodes`, of exactly these nodes, or mpi. Nothing if there is no such
-// family.
+// Returns the time of a collective of `ranks` members over `nodes` nodes, or nothing if no family
+// fits. `bytes` is as in CollectiveCosts::collective. Times are interpolated linearly in the
+// logarithms, first over the bytes, then over the ranks. A larger size never takes less time than a
+// smaller one that was measured. Below the smallest size the time is that of the smallest; above
+// the largest it grows in proportion to the bytes. Outside the measured numbers of ranks it is
+// proportional to the ranks, from the nearest number. If a size is more than a factor of 2 away
+// from all samples, the uncertainty is larger. The first transport of threads, nccl and mpi that
+// has a family is used. Over several nodes a family fits only if it has the coordinate `nodes` with
+// samples of exactly this number, or if its transport is mpi.
 std::optional<Figure> profiled_collective(const Profile& profile, std::string_view collective,
                                           int64_t nodes, int64_t ranks, int64_t bytes,
                                           Style::Transport transport = Style::Transport::kAny);
-// Returns the time of a message inside a node, from families "message.threads" over (bytes), by the
-// same rules.
+// Returns the time of a message inside a node, from families such as "message.threads" with the
+// coordinate (bytes). The rules for sizes and transports are those of profiled_collective.
 std::optional<Figure> profiled_message(const Profile& profile, int64_t bytes,
                                        Style::Transport transport);
 

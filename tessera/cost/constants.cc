@@ -29,7 +29,7 @@ Status read_generation(const DataTable& table, Generation& out) {
   return {};
 }
 
-// Reads the values of `keys`; an error if one is missing.
+// Reads the values of all `keys` from the table. It is an error if a key is missing.
 Status read_reals(const DataTable& table,
                   const std::vector<std::pair<std::string_view, double*>>& keys) {
   for (const auto& [key, value] : keys) {

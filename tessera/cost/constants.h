@@ -1,6 +1,6 @@
-// Constants of the op costs: the share of a device's peak or memory rate that a class of ops
-// reaches in training. The constants of generations and classes are data,
-// tessera/cost/data/constants.toml, each with its source; calibration changes them there.
+// Constants of the costs of ops: mostly the shares of a device's peak and memory rate that classes
+// of ops reach in training. The constants of generations and classes are in the data file
+// tessera/cost/data/constants.toml, each with its source. Calibration changes them there.
 // docs/reference/costs.md prints them.
 #pragma once
 
@@ -17,10 +17,11 @@
 
 namespace tessera {
 
-// A tile of the output that one unit computes at a time.
+// A `Tile` is the part of the output of a matrix product that one unit of the device computes at
+// a time.
 struct Tile {
   int64_t rows = 0, columns = 0;
-  double efficiency = 1;  // of a unit's peak
+  double efficiency = 1;  // share of a unit's peak that the tile reaches
 };
 inline constexpr std::array<Tile, 6> kTiles = {{{256, 128, .92},
                                                 {128, 256, .92},
@@ -30,45 +31,47 @@ inline constexpr std::array<Tile, 6> kTiles = {{{256, 128, .92},
                                                 {64, 64, .60}}};
 inline constexpr double kBestTile = .92;
 
-// Constants of a generation's matrix products in one arithmetic ("fp32", "tf32", "fp16", "bf16",
-// "fp8", "fp4").
+// Constants for the matrix products of a device generation in one arithmetic ("fp32", "tf32",
+// "fp16", "bf16", "fp8", "fp4").
 struct MatmulConstants {
   Generation generation;
   std::string arithmetic;
-  double best = .7;  // share of the peak for large aligned shapes among a step's other kernels
+  double best = .7;         // share of the peak for large aligned shapes, in a training step
   double half_flops = 1e9;  // a product of this many flops reaches half of `best`
   double uncertainty = .2;
   Origin origin;
 };
-// Returns the row of the generation and arithmetic; without one, the row of the generation's 16-bit
-// arithmetic.
+// Returns the constants of the generation and arithmetic; if there are none, those of the
+// generation's 16-bit arithmetic.
 const MatmulConstants& matmul_constants(Generation generation, std::string_view arithmetic);
 
-// Share of a product's rate that is left when `multiple` is the largest listed number that divides
-// n or k: multiples of 64 elements run at full rate.
+// An `Alignment` says at which share of its full rate a product runs if `multiple` is the largest
+// number in kAlignments that divides n or k. Multiples of 64 elements run at full rate.
 struct Alignment {
   int64_t multiple = 1;
   double share = 1;
 };
 inline constexpr std::array<Alignment, 4> kAlignments = {{{64, 1}, {32, .85}, {8, .70}, {1, .33}}};
 
-// The other constants of a generation.
+// The constants of a device generation for all other work.
 struct DeviceConstants {
   Generation generation;
-  double tail_s = 2e-6;           // of every kernel: start, ramp and drain
-  double attention_forward = .5;  // fused: share of the 16-bit peak, head dim 128, long sequences
+  double tail_s = 2e-6;           // fixed time of every kernel: start, ramp and drain
+  double attention_forward = .5;  // fused attention: share of the 16-bit peak at head dim 128
   double attention_backward = .4;
-  double memory = .8;   // share of the memory rate of a large element-wise kernel
-  double vector = .5;   // share of the fp32 peak for arithmetic outside matrix products
-  double grouped = .6;  // products of experts over one product of the same size
-  // As `grouped`, in fp8 and fp4: weights are cast each micro-batch, tokens expert by expert.
+  double memory = .8;   // share of the memory rate that a large element-wise kernel reaches
+  double vector = .5;   // share of the fp32 peak that arithmetic outside products reaches
+  double grouped = .6;  // rate of products of experts over that of one product of equal size
+  // As `grouped`, but in fp8 and fp4. It is lower, because weights are cast in each micro-batch and
+  // tokens expert by expert.
   double grouped_narrow = .5;
-  double scan = .15;  // chunked scans: share of the 16-bit peak in their small products
+  double scan = .15;  // chunked scans: share of the 16-bit peak that their products reach
   Origin origin;
 };
 const DeviceConstants& device_constants(Generation generation);
 
-// Constants of a class of work: its share of `DeviceConstants::memory`, and how sure that is.
+// Constants of a class of work: the memory rate that it reaches, as a share of
+// `DeviceConstants::memory`, and the uncertainty of its times.
 struct ClassConstants {
   WorkClass work = WorkClass::kElementwise;
   double memory = 1;
@@ -77,42 +80,48 @@ struct ClassConstants {
 };
 const ClassConstants& class_constants(WorkClass work);
 
-// Number of tensors that one launch updates (multi-tensor kernels).
+// The number of tensors that one launch of a multi-tensor update kernel updates.
 inline constexpr double kTensorsAnUpdate = 30;
-// Factor on the rate of products that are added to wider results (float32 gradients of 16-bit
-// operands): these reach 5 to 8 points less of the peak than the others.
+// The factor on the rate of products whose results are wider than their operands (float32 gradients
+// of 16-bit operands). They reach 5 to 8 percentage points less of the peak than other products.
 inline constexpr double kWideResult = .92;
-// Rate of a convolution as an implicit product over that of a product of the same sizes: operands
-// are gathered from the map by index, and halos are read again (start value).
+// The rate of a convolution, computed as an implicit product, over the rate of a product of equal
+// sizes. It is lower, because operands are gathered from the map by index and halos are read again.
+// The value is not calibrated.
 inline constexpr double kImplicitProduct = .90;
-// Rate of 3 x 3 convolutions in fp32 by Winograd's transform over the rate of direct ones: 2.25
-// times fewer multiplications (Lavin and Gray, 2016, section 4), less the time of the transforms
-// (start value).
+// The rate of 3 x 3 convolutions in fp32 with Winograd's transform over their rate without it. The
+// transform needs 2.25 times fewer multiplications (Lavin and Gray, 2016, section 4), but takes
+// time itself. The value is not calibrated.
 inline constexpr double kWinograd = 1.5;
-// Numbers of kernels of a chunked scan (ssd_combined.py of mamba_ssm), and the factor by which the
-// kernels of the backward pass take longer than their flops and bytes say at the rates of the
-// forward ones. The factor is fitted, one for all generations, to the published steps of Nemotron 3
-// Nano and Super in fp8.
+// The numbers of kernels of a chunked scan (ssd_combined.py of mamba_ssm). kScanBackward is the
+// time of the backward kernels over the time that their flops and bytes would take at the rates of
+// the forward kernels. It is one factor for all generations, fitted to the published step times of
+// Nemotron 3 Nano and Super in fp8.
 inline constexpr int kScanKernels = 5, kScanKernelsBackward = 14;
 inline constexpr double kScanBackward = 2;
-// Rows and columns of the score tiles that fused attention skips or computes whole.
+// The number of rows, and of columns, of a tile of scores. Fused attention computes such a tile
+// whole or skips it.
 inline constexpr double kAttentionTile = 128;
-// Half points of fused attention's loss on short rows and small heads: keys / (keys + the first),
-// and d / (d + the second), the latter scaled to 1 at a head dim of 128.
+// Fused attention is slower with few keys and small heads. Its rate has the factors keys / (keys +
+// kAttentionShortKeys) and d / (d + kAttentionSmallHead), where d is the head dim; the second
+// factor is scaled to be 1 at d = 128.
 inline constexpr double kAttentionShortKeys = 128, kAttentionSmallHead = 32;
-// Flops of unfused attention's backward pass over its forward pass (fused: 2.5, since it computes
-// the scores again).
+// The flops of the backward pass of unfused attention over those of its forward pass. (For fused
+// attention this is 2.5, because the backward pass computes the scores again.)
 inline constexpr double kUnfusedBackward = 2;
-// Arrays of scores that unfused attention moves in the backward pass, over the forward pass.
+// The number of arrays of scores that unfused attention moves in the backward pass over that in the
+// forward pass.
 inline constexpr double kBackwardPasses = 1.5;
 
-// Returns the tables, in the order in which docs/reference/costs.md prints them.
+// all_matmul_constants, all_device_constants and all_class_constants return the tables in the order
+// in which docs/reference/costs.md prints them.
 std::span<const MatmulConstants> all_matmul_constants();
 std::span<const DeviceConstants> all_device_constants();
 std::span<const ClassConstants> all_class_constants();
 
-// The constants of one file. Errors of parse_cost_constants: file:line of an unknown key or name,
-// of a value without kind and source, of a generation or class that is missing.
+// `CostConstants` are the constants of one data file. Errors of parse_cost_constants, with
+// file:line: an unknown key or name; a value without kind and source; a generation or class that
+// is missing.
 struct CostConstants {
   std::vector<MatmulConstants> products;
   std::vector<DeviceConstants> devices;

@@ -26,7 +26,7 @@ double as_size(int64_t n) { return static_cast<double>(std::max<int64_t>(n, 1));
 struct Operand {
   const OperandDims* dims = nullptr;
   bool has(int dim) const { return dims != nullptr && dims->contains(dim); }
-  // Returns its last dim that is longer than 1 in the box; -1: none.
+  // Returns the last dim of the operand whose size in the box is above 1; -1 if there is none.
   int last(const Box& box) const {
     for (size_t d = dims->dims.size(); d-- > 0;) {
       const int dim = dims->dims[d].back();
@@ -77,7 +77,8 @@ FamilyKey einsum_family(const Compute& compute, const Annotation& annotation, st
   return {name, {as_size(p.batch), as_size(p.m), as_size(p.n), as_size(p.k)}};
 }
 
-// Returns a family for each window, ".k3x3s2x2"; the sizes are those of the implicit product.
+// Returns the family of a convolution. The name has kernel and stride, ".k3x3s2x2"; the sizes are
+// those of the implicit product.
 FamilyKey convolution_family(const Compute& compute, const Annotation& annotation,
                              std::string name) {
   int64_t m = 1, n = 1, k = 1;
@@ -103,11 +104,11 @@ FamilyKey named_family(const Op& op, const Compute& compute, std::string name) {
   if (dims && dims->skips) {
     const Interval queries = compute.box.dims[static_cast<size_t>(dims->query)],
                    keys = compute.box.dims[static_cast<size_t>(dims->key)];
-    // Without an order every query may see all of these keys.
+    // If the op has no order of tokens and no key of the box is later than the first query, every
+    // query sees all keys, so the kernel does the work of one without a mask.
     if (!op.text("order").empty() || keys.end() > queries.begin + 1) name += ".causal";
   }
-  // With operands beyond the required ones, a window or dropped weights another kernel does the
-  // work.
+  // An op with optional operands, with a window or with dropped weights runs another kernel.
   const bool plain = op.inputs.size() == info_of(op).min_inputs && op.number("p") == 0;
   if (dims && (dims->window > 0 || !plain)) name += ".general";
   FamilyKey key{std::move(name), {}};
@@ -157,8 +158,8 @@ FamilyKey rows_family(const Compute& compute, const Op& op, std::string name) {
 
 FamilyKey table_family(const Program& program, const Op& op, const Compute& compute,
                        std::string name) {
-  // Update by rows: (table, states, ids, dy, ...). Look-up: (ids, table, ...) -> y; gradient: (ids,
-  // dy, ...) -> dtable.
+  // Operands: an update by rows has (table, states, ids, dy, ...); a look-up has (ids, table, ...)
+  // -> y; its gradient has (ids, dy, ...) -> dtable.
   if (info_of(op).bytes == ByteRule::kRows) {
     int64_t ids = 0;
     for (size_t i = 0; i < compute.inputs.size(); ++i) {
@@ -221,7 +222,8 @@ FamilyKey family_of(const Graph& graph, const Program& program, const Compute& c
       }
       break;
   }
-  // In the first micro-batch a sum over micro-batches is set, in all others it is added to.
+  // A gradient that is summed over several micro-batches is set in the first and added to in all
+  // others, so it counts as added to.
   const bool adds =
       std::any_of(compute.outputs.begin(), compute.outputs.end(), [&](const Output& output) {
         return output.write == Write::kAdd ||
@@ -275,7 +277,7 @@ std::vector<std::string> unmeasured_kinds(const Profile& profile) {
 // ---- look-up
 namespace {
 
-constexpr size_t kMost = 5;  // unknowns of a local fit: a constant and at most four sizes
+constexpr size_t kMost = 5;  // most unknowns of a fit: a constant and four sizes
 using Row = std::array<double, kMost + 1>;
 
 double log_work(const std::vector<double>& size) {
@@ -283,7 +285,8 @@ double log_work(const std::vector<double>& size) {
                          [](double sum, double one) { return sum + std::log(one); });
 }
 
-// Solves the symmetric system of n equations in place; the right side is column n.
+// Solves a system of n linear equations in place. Column n is the right side before and the
+// solution after.
 void solve(std::array<Row, kMost>& rows, size_t n) {
   for (size_t i = 0; i < n; ++i) {
     size_t pivot = i;
@@ -301,7 +304,7 @@ void solve(std::array<Row, kMost>& rows, size_t n) {
 }
 
 struct Bounds {
-  std::vector<double> low, high;  // of the logarithms of the sizes
+  std::vector<double> low, high;  // range of the logarithm of each size
 };
 Bounds bounds_of(const Family& family, size_t n) {
   Bounds bounds{std::vector<double>(n, 1e300), std::vector<double>(n, -1e300)};
@@ -328,8 +331,8 @@ Measured interpolate(const Family& family, const std::vector<double>& size) {
     at[d] = std::clamp(wanted, bounds.low[d], bounds.high[d]);
     outside += std::abs(wanted - at[d]);
   }
-  // Weighted least squares of log(seconds / work) = c0 + c . (log size - at): c0 is the answer. The
-  // ridge keeps a slope at 0 where the samples around do not determine it.
+  // Solves log(seconds / work) = c0 + c . (log size - at) by weighted least squares; c0 is the
+  // value at `at`. The ridge term makes a slope 0 if the near samples do not determine it.
   double nearest = 1e300;
   std::vector<double> distances;
   for (const Sample& sample : family.samples) {
@@ -341,8 +344,9 @@ Measured interpolate(const Family& family, const std::vector<double>& size) {
     distances.push_back(sum);
     nearest = std::min(nearest, sum);
   }
-  constexpr double kWidth = 0.5;   // log: samples within a factor of about 1.6 count fully
-  constexpr double kRidge = 0.05;  // of the slopes
+  // distance of log sizes (a factor of 1.6) within which samples count fully
+  constexpr double kWidth = 0.5;
+  constexpr double kRidge = 0.05;  // added to the diagonal for the slopes
   const double width = std::max(kWidth * kWidth, nearest);
   std::array<Row, kMost> rows{};
   for (size_t s = 0; s < family.samples.size(); ++s) {
@@ -367,13 +371,13 @@ Measured interpolate(const Family& family, const std::vector<double>& size) {
 
 const Family* find_family(const Profile& profile, std::string_view name, int64_t ranks,
                           const std::vector<double>& size) {
-  constexpr size_t kFew = 4;  // samples that say little about other sizes
+  constexpr size_t kFew = 4;  // a family with fewer samples says little about other sizes
   const auto says_enough = [&](const Family& family) {
     if (family.samples.size() >= kFew) return true;
     return std::any_of(family.samples.begin(), family.samples.end(),
                        [&](const Sample& sample) { return sample.size == size; });
   };
-  const Family* poor = nullptr;  // the first that does not
+  const Family* poor = nullptr;  // the first family found for which says_enough is false
   const auto at = [&](std::string_view base, int64_t side_by_side) -> const Family* {
     const auto found = profile.families.find(fmt::format("{}@{}", base, side_by_side));
     return found == profile.families.end() || found->second.samples.empty() ? nullptr
@@ -386,7 +390,8 @@ const Family* find_family(const Profile& profile, std::string_view name, int64_t
     return result;
   };
   const std::string plain = without(name, ".add");
-  // Tries more ranks, up to twice as many, and then fewer.
+  // Tries the number of ranks itself, then larger numbers up to twice as many, then
+  // smaller numbers.
   std::vector<int64_t> order{ranks};
   for (int64_t more = ranks + 1; more <= 2 * ranks; ++more) order.push_back(more);
   for (int64_t fewer = ranks - 1; fewer >= 1; --fewer) order.push_back(fewer);

@@ -1,4 +1,4 @@
-// A time, with its source and uncertainty.
+// A `Figure` is a predicted or measured time with its source and its uncertainty.
 #pragma once
 
 #include <cstdint>

@@ -9,9 +9,9 @@ namespace {
 
 double padded(double size, double alignment) { return std::ceil(size / alignment) * alignment; }
 
-// Returns the figures of one tile and split. Time = waves * 2 * rows * columns * k / split, in
-// flops of one unit at its peak over its efficiency; share = the shape's flops over those that all
-// units could do in that time.
+// Returns the tiling with this tile and split on `units` units. Its time, measured in flops of one
+// unit at its peak, is waves * 2 * rows * columns * (k / split) / efficiency. `share` is the flops
+// of the shape over the flops that all units of the device could do in that time.
 Tiling tile_up(const MatmulShape& shape, const Tile& tile, double split, double units,
                const TilingDevice& device) {
   Tiling out;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kMicrosecond = 1e-6, kGigabyte = 1e9;
 using ByProtocol = std::array<double, 3>;     // LL, LL128, Simple
-using ByNodes = std::array<double, 3>;        // 1, 2, more nodes
+using ByNodes = std::array<double, 3>;        // for 1, 2 and more nodes
 using ByGeneration = std::array<ByNodes, 4>;  // Volta, Ampere, Hopper, Blackwell
 
 // Latencies in microseconds by algorithm, in the order of the enumeration: ring, tree, CollNet
@@ -37,7 +37,8 @@ constexpr ByGeneration kTreeChannel = {
 constexpr ByGeneration kNvlsTreeChannel = {{{0, 0, 0}, {0, 0, 0}, {0, 57.7, 45.5}, {0, 96, 80}}};
 constexpr std::array<double, 4> kNvlsEfficiency = {0, 0, .85, .74};
 
-// Factors on the rate of a tree's all-reduce by log2(bytes / 64).
+// Factors on the rate of an all-reduce by a tree: one row for each protocol, one column for each
+// value of floor(log2(bytes / 64)).
 constexpr size_t kCorrections = 23;
 constexpr std::array<std::array<double, kCorrections>, 3> kTreeCorrection = {
     {{1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1},
@@ -86,8 +87,8 @@ bool legal(const TunerGroup& group, TunerAlgorithm algorithm, TunerProtocol prot
   return false;
 }
 
-// Returns a channel's rate where the node's switch sums. An all-reduce uses the channel in both
-// directions at once.
+// Returns the rate of a channel if the node's switch reduces. For an all-reduce it is doubled,
+// because an all-reduce uses both directions of the channel at once.
 double nvls_channel(const TunerGroup& group, bool tree) {
   const double channels = static_cast<double>(group.channels);
   const double members = static_cast<double>(group.ranks_a_node);
@@ -117,7 +118,8 @@ double bus_rate(const TunerGroup& group, TunerAlgorithm algorithm, TunerProtocol
   const size_t row = row_of(group.generation), column = column_of(group.nodes);
   const double bus =
       channels * (group.nodes <= 2 ? group.ring.inner_rate : group.ring.network_rate);
-  // Over nodes the low-latency protocol is bound by the host processor, not by the device.
+  // Over several nodes the host processor limits the low-latency protocol, not the device, so the
+  // row depends on the processor.
   const size_t ll_row = group.nodes == 1 ? row : group.cpu == HostCpu::kIntel ? 0 : 1;
   const double ll_most = kLlMost[ll_row][column] * kGigabyte;
   switch (algorithm) {
@@ -135,7 +137,7 @@ double bus_rate(const TunerGroup& group, TunerAlgorithm algorithm, TunerProtocol
   return bus;
 }
 
-// Returns the rate of the algorithm over the rate of the bus.
+// Returns the rate of the algorithm over the bus rate.
 double bus_ratio(const TunerGroup& group, TunerAlgorithm algorithm) {
   const double share =
       static_cast<double>(group.ranks()) / static_cast<double>(steps_of(group.kind, group.ranks()));
@@ -153,7 +155,7 @@ double bus_ratio(const TunerGroup& group, TunerAlgorithm algorithm) {
   return .5;
 }
 
-// Returns the latency of a ring beyond the base latency, in microseconds.
+// Returns the latency of a ring without the base latency, in microseconds.
 double ring_latency(const TunerGroup& group, TunerProtocol protocol, double inner, double network) {
   const int64_t steps = steps_of(group.kind, group.ranks());
   int64_t across = 0;
@@ -176,7 +178,7 @@ double latency_micros(const TunerGroup& group, TunerAlgorithm algorithm, TunerPr
   if (algorithm == TunerAlgorithm::kNvlsTree && group.release == TunerRelease::k2_27) {
     network = kNvlsTreeLatency227;
   }
-  // The plain protocol's data and its flag are two messages.
+  // With kSimple, data and flag are two messages, so the network's latency counts twice.
   network += group.network_lag_s / kMicrosecond * (protocol == TunerProtocol::kSimple ? 2 : 1);
   network = std::max(network, 0.);
   const double depth = std::floor(std::log2(static_cast<double>(group.nodes)));

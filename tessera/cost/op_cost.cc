@@ -1,5 +1,5 @@
-// Prices of work on one device. Every estimate is kernel time = max(arithmetic, memory) + tail; the
-// shares of the peaks are constants (constants.h).
+// Predicts the cost of work on one device. In general the time of a kernel is max(arithmetic,
+// memory) + tail, at rates that are shares of the peaks (constants.h).
 #include "tessera/cost/op_cost.h"
 
 #include <algorithm>
@@ -17,7 +17,8 @@ double score_elements(const OpWork& work) {
   return work.batch * work.heads * work.queries * work.keys;
 }
 
-// The key under which a price is kept; a look-up does not copy the work.
+// A `Key` is the key of a known cost. A `KeyView` is used for look-ups, so that these do not copy
+// the work.
 struct Key {
   OpWork work;
   double occupied_units = 0;
@@ -26,8 +27,8 @@ struct KeyView {
   const OpWork& work;
   double occupied_units = 0;
 };
-// Returns the share of the rate that is left if `size` is no multiple of the units' operands. Sizes
-// up to 64 elements are one operand of the units in any case: 1.
+// Returns the share of the full rate at which a product runs by kAlignments if n or k is `size`.
+// Sizes up to 64 elements run at full rate, because they fit into one operand of the units.
 double aligned_share(double size) {
   const auto whole = static_cast<int64_t>(size);
   if (whole <= kAlignments.front().multiple) return 1;
@@ -68,11 +69,11 @@ struct OpCosts::Impl {
   int64_t ranks_a_node = 1;
   double host_rate = 0;
   const DeviceConstants* constants = nullptr;
-  std::unordered_map<Key, OpCost, Hash, Equal> known;  // only looked up
+  std::unordered_map<Key, OpCost, Hash, Equal> known;  // never iterated
 
-  // ---- rates
-  // Returns the FLOP/s of an arithmetic, or of the nearest one that the device has: fp32 for 16
-  // bits without tensor cores for them, half of fp32 for fp64.
+  // ---- rates Returns the arithmetic and its FLOP/s. If the device lacks it, returns what is used
+  // in its place: fp8 for fp4, bf16 or fp16 for fp8, fp32 for 16 bits; for fp64, half of the rate
+  // of fp32.
   std::pair<std::string_view, double> peak(std::string_view arithmetic) const {
     const auto at = [&](std::string_view name) {
       const auto found = device.peak.find(std::string(name));
@@ -100,9 +101,10 @@ struct OpCosts::Impl {
     const std::string_view plain = plain_arithmetic(work.dtype);
     const std::string_view wanted = style.matmul_arithmetic;
     const bool narrow = wanted == "fp8" || wanted == "fp4";
-    // Linear layers of blocks: a batch means products of activations, unless it counts experts.
-    // Products of experts gain nothing from fp4 over fp8: sizes are small, and every operand is
-    // transformed and scaled in kernels of its own (TransformerEngine, issue 2281).
+    // Only linear layers of blocks use fp8 and fp4. A product with a batch is one of two
+    // activations, unless the batch counts experts. Products of experts stay in fp8, because fp4 is
+    // not faster for them: their sizes are small, and every operand is transformed and scaled in
+    // kernels of its own (TransformerEngine, issue 2281).
     if (narrow && dtype_bytes(work.dtype) == 2 && work.block && (work.batch == 1 || work.grouped))
       return work.grouped ? "fp8" : wanted;
     return wanted == "tf32" && plain == "fp32" ? wanted : plain;
@@ -115,7 +117,7 @@ struct OpCosts::Impl {
 
   // ---- parts of costs
   struct Part {
-    double seconds = 0;  // without the tail
+    double seconds = 0;  // without the fixed time of a kernel
     double unit_fraction = 1;
     CostSource source = CostSource::kConstant;
     double uncertainty = 0;
@@ -131,7 +133,7 @@ struct OpCosts::Impl {
     const double memory = memory_rate(WorkClass::kMatmul);
     Part part;
     part.uncertainty = row.uncertainty;
-    if (flops <= 0) {  // a rank without a share of the batch: only zeros are written
+    if (flops <= 0) {  // the rank has no share of the batch and only writes zeros
       part.seconds = bytes / memory;
       part.unit_fraction = 0;
       return part;
@@ -143,7 +145,8 @@ struct OpCosts::Impl {
       part.source = CostSource::kCurve;
       return part;
     }
-    // The tiles' efficiencies are relative to a unit's peak; the best tile reaches kBestTile.
+    // Divides by kBestTile, because `row.best` contains the efficiency of the best tile and
+    // choose_tiling applies the efficiencies of tiles again.
     const double reached = rate * row.best / kBestTile * scale;
     TilingDevice on;
     on.units = units;
@@ -175,7 +178,9 @@ struct OpCosts::Impl {
     const bool convolution = work.kind == WorkClass::kConvolution;
     if (convolution) scale *= kImplicitProduct;
     if (work.winograd && peak(arithmetic).first == "fp32") scale *= kWinograd;
-    // (The gradient of a strided convolution's input has more elements than its product.)
+    // Results that are wider than the operands are found by their bytes. Convolutions are left
+    // out, because the gradient of a strided convolution's input has more elements than its
+    // implicit product.
     if (!convolution && work.bytes_written > 1.5 * element * work.batch * work.m * work.n)
       scale *= kWideResult;
     const Part part =
@@ -185,7 +190,8 @@ struct OpCosts::Impl {
     cost.source = part.source;
     cost.uncertainty = part.uncertainty + (work.grouped ? .2 : convolution ? .1 : 0);
     if (!narrow || peak(arithmetic).first != arithmetic) return;
-    // The activation operand is cast: read in 16 bits, written in 8. Weights are cast once a step.
+    // Adds the cast of the activation operand, which is read in 16 bits and written in 8. Casts of
+    // weights are not counted, because they happen once a training step.
     const double cast = style.cast_bytes * work.batch * work.m * work.k;
     cost.kernel_s += cast / memory_rate(WorkClass::kElementwise);
     cost.bytes_read += cast * 2 / 3;
@@ -200,10 +206,11 @@ struct OpCosts::Impl {
     const double head = small(work.head_dim, kAttentionSmallHead) / small(128, kAttentionSmallHead);
     const double share = best * std::min(1.0, head) * small(work.keys, kAttentionShortKeys) *
                          style.attention_efficiency;
-    // Tiles across the diagonal are computed whole.
+    // Tiles on the diagonal of the mask are computed whole, so more scores are computed than
+    // are visible.
     const double diagonal = work.visible < 1 ? kAttentionTile / 2 / work.keys : 0;
     const double computed = std::min(1.0, work.visible + diagonal) / std::max(work.visible, 1e-9);
-    // A unit takes a tile of queries of one head (backward: of keys).
+    // A unit computes one tile of queries of one head; in the backward pass, one tile of keys.
     const double rows = work.backward ? work.keys : work.queries;
     const double tiles = work.batch * work.heads * std::ceil(rows / kAttentionTile);
     cost.uncertainty = class_constants(WorkClass::kAttention).uncertainty;
@@ -222,14 +229,14 @@ struct OpCosts::Impl {
     cost.source = CostSource::kCurve;
   }
 
-  // Prices attention with its scores in memory: two products (backward four), between them passes
-  // over all scores.
+  // Prices attention whose scores are written to memory. It has two products (in the backward pass
+  // four) and passes over all scores between them.
   void price_unfused_attention(const OpWork& work, double occupied, OpCost& cost) const {
     const double heads = work.batch * work.heads, scores = score_elements(work);
     const double scale = style.attention_efficiency;
     const auto element = static_cast<double>(dtype_bytes(work.dtype));
     const double operand = heads * (work.queries + work.keys) * work.head_dim;
-    const double bytes = element * (scores + operand);  // of one product
+    const double bytes = element * (scores + operand);  // bytes that one product moves
     const std::string_view arithmetic = plain_arithmetic(work.dtype);
     const Part inner =
         matmul({heads, work.queries, work.keys, work.head_dim}, bytes, arithmetic, scale, occupied);
@@ -249,8 +256,9 @@ struct OpCosts::Impl {
     cost.uncertainty = class_constants(WorkClass::kAttention).uncertainty + .05;
   }
 
-  // Prices a scan as several kernels one after the other, some bound by their small products, some
-  // by the memory of the states between them: the sum of both times, not the maximum.
+  // Prices a scan. Its time is the sum of arithmetic and memory time, not the maximum, because it
+  // runs as several kernels one after the other, some of which are limited by their small products
+  // and others by the memory traffic of the states.
   void price_scan(const OpWork& work, double occupied, OpCost& cost) const {
     const auto units = static_cast<double>(device.units);
     const double rate = peak(plain_arithmetic(work.dtype)).second * constants->scan;
@@ -264,7 +272,8 @@ struct OpCosts::Impl {
     cost.uncertainty = class_constants(WorkClass::kScan).uncertainty;
   }
 
-  // Returns how many passes over the operands' memory the style makes.
+  // Returns how often a kernel of the style reads or writes its operands (Style::elementwise_passes
+  // and so on); 0 for a view.
   double passes(const OpWork& work) const {
     switch (work.kind) {
       case WorkClass::kElementwise: return work.update ? 1 : style.elementwise_passes;
@@ -304,8 +313,8 @@ struct OpCosts::Impl {
     return std::max(flops / (rate * best * scale), bytes / memory_rate(WorkClass::kMatmul));
   }
 
-  // Takes the best value of each part of a price that is not proportional to the work: alignment,
-  // tiles, waves, halves of rates. The other parts are as in the functions above.
+  // Returns the lower bound of OpCosts::least_s. Losses that depend on the shape (alignment, tiles,
+  // waves, small products) are left out. Everything else is as in the functions above.
   double least_seconds(const OpWork& work) const {
     const double bytes = work.bytes_read + work.bytes_written;
     OpCost cost;
@@ -349,8 +358,8 @@ struct OpCosts::Impl {
     return 0;
   }
 
-  // Returns the launches: in a style fused neighbours may share one, and so may many tensors of an
-  // update.
+  // Returns the number of kernel launches that the op causes. It may be below 1, because fused
+  // neighbours share a launch, and so do many tensors of an update.
   double launches(const OpWork& work, const OpCost& cost) const {
     double count = cost.kernels;
     if (work.update && style.fused_update) count /= kTensorsAnUpdate;
@@ -404,13 +413,14 @@ struct OpCosts::Impl {
                         : work.backward ? style.host_backward_s
                                         : style.host_forward_s;
     cost.host_s = count * (device.host_issue_s + host);
-    // Further kernels of the same op cost the host only their issue. Streams run them side by side.
+    // If each expert has a kernel of its own, the host only issues the further kernels. They take
+    // no more time on the device, because streams run them side by side.
     if (work.grouped && style.kernel_an_expert)
       cost.host_s += (work.batch - 1) * device.host_issue_s;
     const double bytes = cost.bytes_read + cost.bytes_written;
     if (work.on_host && host_rate > 0) {
       cost.kernel_s = std::max(cost.kernel_s, bytes / host_rate);
-      return cost;  // takes nothing of the device's memory rate
+      return cost;  // the host's work does not use the device's memory rate
     }
     if (cost.kernel_s > 0) {
       cost.memory_fraction = std::min(1.0, bytes / (device.memory_rate * cost.kernel_s));
@@ -434,15 +444,16 @@ OpScratch scratch_of(const OpWork& work, const Style& style) {
   const auto element = static_cast<double>(dtype_bytes(work.dtype));
   const auto bytes = [](double count) { return static_cast<int64_t>(std::max(0.0, count)); };
   if (work.kind == WorkClass::kAttention && !style.fused_attention) {
-    // The forward pass needs the scores before the softmax, the backward pass the gradients of the
-    // softmax's operand and of its result.
+    // The workspace of the forward pass is the scores before the softmax; that of the backward pass
+    // is the gradients of the softmax's operand and of its result.
     const double scores = score_elements(work) * element;
     if (work.backward) return {0, bytes(2 * scores)};
     return {bytes(scores * style.attention_saved_bytes / 2), bytes(scores)};
   }
   if (work.kind == WorkClass::kLoss && style.loss_saved > 0) {
-    // The graph keeps the logits themselves; a framework keeps a float32 array in their place,
-    // which is there beside them while the loss is computed.
+    // The memory of the graph already contains the logits, which it keeps for the backward pass. A
+    // framework keeps float32 arrays in their place, so the logits are subtracted; while the loss
+    // is computed both exist.
     const double whole = 4 * work.elements, logits = element * work.elements;
     if (work.backward) return {0, bytes(style.loss_workspace * whole - logits)};
     return {bytes(style.loss_saved * whole - logits),

@@ -1,5 +1,5 @@
-// Computes how much work an instruction is: by the row of its kind (graph/kinds.h), with sizes from
-// its box and views.
+// Computes how much work an instruction does, from the entry of its kind in the op table
+// (graph/kinds.h) and the sizes of its box and views.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -17,7 +17,7 @@ double extent(const Compute& compute, int op_dim) {
   return static_cast<double>(compute.box.dims[static_cast<size_t>(op_dim)].size);
 }
 
-// Returns the extent of the dim of that name; 1 if the op has none.
+// Returns the extent of the box along the dim of that name; 1 if the op has no such dim.
 double extent(const Op& op, const Compute& compute, std::string_view name) {
   const int dim = op.annotation.find(name);
   return dim < 0 ? 1 : extent(compute, dim);
@@ -33,19 +33,20 @@ ViewSize size_of(const Program& program, const View& view) {
   return {elements, elements * static_cast<double>(dtype_bytes(program.buffer(view.buffer).dtype))};
 }
 
-// Returns the bytes of the rows of a table that the ids of input 0 name, each as wide as the last
-// dim of `like`.
+// Returns the bytes of the table rows that the ids in input 0 name. A row has the width of the last
+// dim of `like`, and its dtype.
 double bytes_of_rows(const Program& program, const Compute& compute, const View& like) {
   const double width = like.box.rank() == 0 ? 1 : static_cast<double>(like.box.dims.back().size);
   return size_of(program, compute.inputs[0]).elements * width *
          static_cast<double>(dtype_bytes(program.buffer(like.buffer).dtype));
 }
 
-// Counts the rows that ids name in a piece of a table and of its states. The piece holds as many of
-// them as its share of the rows; each is read once, and written if the op makes tables anew.
+// Counts the bytes of an op that touches rows of a table and of its states by ids. If the box has a
+// share of the rows of the table, that share of the ids is assumed to name rows in the box. Each
+// such row is read once, and is also written if the op updates that table.
 void count_rows(const Program& program, const Op& op, const Compute& compute, OpWork& work) {
   double ids = 0;
-  size_t tables = 0;  // inputs before the first ids
+  size_t tables = 0;  // number of inputs before the first ids
   for (size_t i = 0; i < compute.inputs.size(); ++i) {
     const View& view = compute.inputs[i];
     const ViewSize size = size_of(program, view);
@@ -77,14 +78,15 @@ void count_bytes(const Program& program, const Op& op, const Compute& compute, O
     work.elements = std::max(work.elements, size.elements);
     const bool adds = output.write == Write::kAdd ||
                       (output.write == Write::kAddExceptFirst && program.micro_batches > 1);
-    if (rule == ByteRule::kTableGrad && adds) continue;  // touches the rows alone
+    // Only the rows are touched, which is counted below.
+    if (rule == ByteRule::kTableGrad && adds) continue;
     work.bytes_written += size.bytes;
     if (adds) work.bytes_read += size.bytes;
   }
   for (size_t i = 0; i < compute.inputs.size(); ++i) {
     const View& view = compute.inputs[i];
     if (i > 0 && rule == ByteRule::kShape && i == 1) continue;
-    if (i == 1 && view == compute.inputs[0]) continue;  // a * a
+    if (i == 1 && view == compute.inputs[0]) continue;  // the same operand twice, as in a * a
     const ViewSize size = size_of(program, view);
     if (i == 1 && rule == ByteRule::kTable) {
       work.bytes_read += bytes_of_rows(program, compute, view);
@@ -94,7 +96,7 @@ void count_bytes(const Program& program, const Op& op, const Compute& compute, O
     work.bytes_read += rule == ByteRule::kPart    ? std::min(size.bytes, work.bytes_written)
                        : rule == ByteRule::kTwice ? 2 * size.bytes
                                                   : size.bytes;
-    if (i == 1 && rule == ByteRule::kTableGrad) {  // each row: read, added to, written
+    if (i == 1 && rule == ByteRule::kTableGrad) {  // each row is read, added to and written
       const double rows = bytes_of_rows(program, compute, view);
       work.bytes_read += rows;
       work.bytes_written += rows;
@@ -120,10 +122,10 @@ int last_dim(const OperandDims& operand) {
   return operand.dims.empty() ? -1 : operand.dims.back().front();
 }
 
-// Computes the sizes of a matrix product. Dims of a, b and the output are the batch; dims of a and
-// the output are m; dims of b and the output are n; the other dims are summed over: k. For a
-// convolution these are the sizes of its implicit product: the elements of the kernel go with the
-// channels of x, the positions with the batch.
+// Computes the sizes batch, m, n, k and the layout of a matrix product of a and b. Dims that a, b
+// and the output have belong to the batch; dims of a and the output to m; dims of b and the output
+// to n; dims that are summed over to k. For a convolution these are the sizes of its implicit
+// product: the elements of the kernel belong to k, the positions on the map to m.
 void measure_matmul(const Op& op, const Compute& compute, OpWork& work) {
   const Annotation& annotation = op.annotation;
   const OperandDims &a = annotation.inputs[0], &b = annotation.inputs[1];
@@ -144,8 +146,8 @@ void measure_matmul(const Op& op, const Compute& compute, OpWork& work) {
   work.layout = kLayouts[(a_ends_in_k ? 2 : 0) + (b_ends_in_n ? 1 : 0)];
 }
 
-// Returns whether the kernels are 3 x 3 with stride 1: Winograd's transform then saves
-// multiplications.
+// Returns whether the kernels are 3 x 3 with stride 1, so that Winograd's transform
+// saves multiplications.
 bool takes_winograd(const Annotation& annotation) {
   int windows = 0;
   for (const OpDim& dim : annotation.dims) {
@@ -169,19 +171,20 @@ void measure_attention(const Op& op, const Compute& compute, OpWork& work) {
   work.head_dim = extent(op, compute, "head_dim");
   const double points = work.queries * work.keys;
   work.visible = points > 0 ? visible_points(op, compute.box) / points : 0;
-  // A forward pass has two products of 2 flops a point, a backward pass five
-  // (graph/kinds/attention.cc).
+  // The forward pass has two products and the backward pass five (graph/kinds/attention.cc). A
+  // product does 2 flops for each score and element of the head.
   const double products = work.gradient ? 5 : 2;
   work.flops = products * 2 * work.batch * work.heads * work.queries * work.keys * work.head_dim *
                work.visible;
 }
 
-// ---- scans
-// Counts the arrays that the kernels of a chunked scan move, in order (ssd_combined.py of
-// mamba_ssm; e bytes an element, 4 for float32). Forward: running sums; states of chunks; states
-// handed on; scores of pairs; values. Backward: the first four again, gradients of states,
-// gradients handed back, dx, dB, dC, gradients of scores, dB and dC from them, of the decays, of
-// the sums. Heads that share B and C find scores and keys in the cache.
+// ---- scans Sets the bytes that the kernels of a chunked scan move (ssd_combined.py of mamba_ssm).
+// An element has e bytes, or 4 in float32. The forward kernels make, in this order: running sums,
+// the states of chunks, the states passed from chunk to chunk, the scores of pairs of tokens, the
+// values. The backward kernels make the first four again, then the gradients of the states, the
+// gradients passed back from chunk to chunk, dx, dB and dC, the gradients of the scores, dB and dC
+// from these, and the gradients of the decays and of the running sums. Scores and keys count once
+// for all heads that share B and C, because the other heads find them in the cache.
 void measure_scan(const Op& op, const Compute& compute, OpWork& work) {
   const auto size = [&](std::string_view name) { return extent(op, compute, name); };
   const double tokens = size("batch") * size("seq"), heads = size("heads") * size("group"),
@@ -201,7 +204,8 @@ void measure_scan(const Op& op, const Compute& compute, OpWork& work) {
   work.bytes_written = std::max(work.bytes_written, moved * written);
 }
 
-// Returns the op's flops that fall to the box, spread evenly over the op's iteration space.
+// Returns the flops of the box, assuming that the flops of the op are spread evenly over its
+// iteration space.
 double share_of_flops(const Op& op, const Compute& compute) {
   double share = 1;
   for (size_t d = 0; d < op.annotation.dims.size(); ++d) {
@@ -230,9 +234,9 @@ std::string_view work_class_name(WorkClass work) {
   return "";
 }
 
-// Returns whether the op casts a parameter, or casts or scales its gradient. Such ops come once a
-// step, one a tensor; frameworks do them for many tensors with one launch, as they update the
-// parameters.
+// Returns whether the op casts a parameter, or casts or scales the gradient of a parameter. Such an
+// op runs once a training step for each tensor. It is treated as a part of the update, because
+// frameworks run it for many tensors with one launch.
 static bool prepares_parameters(const Graph& graph, const Op& op) {
   const KindInfo& kind = info_of(op);
   if (!kind.converts && !kind.scales) return false;
@@ -270,7 +274,7 @@ OpWork work_of(const Graph& graph, const Program& program, const Compute& comput
   if (work.kind == WorkClass::kScan) measure_scan(op, compute, work);
   if (work.kind != WorkClass::kMatmul && work.kind != WorkClass::kConvolution) return work;
   if (op.inputs.size() == 1) {
-    work.kind = WorkClass::kElementwise;  // a sum or a copy
+    work.kind = WorkClass::kElementwise;  // with one operand it is a sum or a copy
   } else {
     measure_matmul(op, compute, work);
     // A convolution with groups is a batch of products that are too small for the transform.

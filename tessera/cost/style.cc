@@ -20,7 +20,7 @@ struct Option {
                Style::Transport Style::*>
       field;
   bool seconds = false;
-  double most = 1e9;  // numbers: from 0 to it
+  double most = 1e9;  // largest value of a number; the least is 0
 };
 const std::vector<Option>& options() {
   static const std::vector<Option> table = {

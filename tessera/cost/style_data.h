@@ -1,5 +1,5 @@
-// The file tessera/cost/data/styles.toml: presets of styles, and the origin of each of their
-// values.
+// Reads the file tessera/cost/data/styles.toml, which has the presets of styles and the origin of
+// each of their values.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ namespace tessera {
 
 const TextFiles& cost_data();  // the files in tessera/cost/data, made by CMake
 
-// Values of a preset that have an origin in common, as "key=value".
+// `StyleValues` are options of a preset, written "key=value", that come from the same origin.
 struct StyleValues {
   Origin origin;
   std::vector<std::string> options;
@@ -25,9 +25,9 @@ struct StylePreset {
   Style style;
 };
 
-// Reads the presets. Errors: file:line of an unknown key or option, a value without kind and
-// source, a name twice.
+// Reads the presets. Errors, with file:line: an unknown key or option; a value without kind and
+// source; two presets with the same name.
 Result<std::vector<StylePreset>> parse_styles(std::string_view toml, std::string_view file);
-const std::vector<StylePreset>& style_presets();  // of the program, in the order of the file
+const std::vector<StylePreset>& style_presets();  // those of the built-in file, in its order
 
 }  // namespace tessera

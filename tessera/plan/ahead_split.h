@@ -1,11 +1,14 @@
-// Splits of "step", the batches of a run, one for each step (docs/adr/0067-steps-ahead.md). `over =
-// "ahead"` moves ops to the end of the step before, behind the updates of the tensors that they
-// read; with "ahead_stale" the ops do not wait for these updates. Private to tessera/plan, except
-// is_ahead.
+// Split entries with the dim "step", which stands for the sequence of training steps
+// (docs/adr/0067-steps-ahead.md). With `over = "ahead"` the selected ops of a step run at the end
+// of the step before, after the updates of the tensors that these ops read. With `over =
+// "ahead_stale"` they do not wait for these updates and read the old values. Private to
+// tessera/plan, except is_ahead.
 //
-// The vectors that are looked up ahead are kept until the next step, for its whole batch. Several
-// micro-batches are therefore turned into the steps of a loop over the batch, which is written out
-// in the graph, so that each step has look-ups and buffers of its own:
+// Embedding vectors that are looked up ahead are kept until the next training step, and they are
+// those of its whole batch. A plan with such an entry therefore cannot run its micro-batches
+// through the same ops one after the other. Its micro-batches are replaced by the steps of a time
+// loop over the batch. The loop is written out in the graph, so that each of its steps has look-ups
+// and buffers of its own:
 //
 //   micro_batches = 4                  loop = [{ ops = "*", dim = "batch", steps = 4 }]
 #pragma once
@@ -21,11 +24,13 @@ namespace tessera {
 inline constexpr std::string_view kStepDim = "step", kAhead = "ahead", kStale = "ahead_stale";
 
 inline bool is_ahead(const SplitEntry& entry) { return entry.dim == kStepDim; }
-// Replaces several micro-batches by that loop, if the plan has such entries. Returns an error if
-// the plan asks for a schedule in which a backward pass begins before the last forward pass.
+// Replaces the micro-batches by the loop that is shown above, if the plan has several micro-batches
+// and a split entry with the dim "step"; else changes nothing. Returns an error if a plan with
+// several stages asks for another schedule than "gpipe", because in the loop all forward passes run
+// before the first backward pass.
 Status write_out_micro_batches(Plan& plan);
-// Returns the ops that the plan's entries move. A later entry overrides an earlier one for the same
-// op.
+// Returns the ops that the plan's entries with the dim "step" move ahead. If two entries select the
+// same op, the later entry decides.
 Result<AheadOps> ops_ahead(const Plan& plan, const Graph& graph, GraphNames& names);
 
 }  // namespace tessera

@@ -20,12 +20,13 @@ using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
 constexpr int64_t kMostDevices = int64_t{1} << 24;
 
-// A `Digit` is a digit of the number of a device: a factor of an axis's coordinate.
+// A `Digit` is one digit of a device's position in the order. It comes from one factor of the
+// coordinate on an axis.
 struct Digit {
-  size_t axis = 0;     // index into the mesh
-  int64_t size = 0;    // 0: the rest that the axis's other factors leave
-  int64_t below = 1;   // product of the axis's later factors
-  int64_t stride = 1;  // in devices
+  size_t axis = 0;     // index of the axis in the mesh
+  int64_t size = 0;    // 0: the size of the axis over the product of its other factors
+  int64_t below = 1;   // product of the later factors of the axis
+  int64_t stride = 1;  // by how much a step of this digit changes the position
 };
 
 Result<Digit> read_digit(const std::string& text, const NamedSizes& mesh) {
@@ -52,7 +53,8 @@ Result<Digit> read_digit(const std::string& text, const NamedSizes& mesh) {
   return digit;
 }
 
-// Returns the digits from the slowest to the fastest: first those that the order does not name.
+// Returns the digits from the slowest to the fastest. The axes and factors that the order does not
+// name come first.
 Result<std::vector<Digit>> digits_of(const DeviceOrder& order, const NamedSizes& mesh) {
   std::vector<Digit> named;
   for (const std::string& text : order.axes) {
@@ -100,7 +102,7 @@ Result<std::vector<Digit>> digits_of(const DeviceOrder& order, const NamedSizes&
   return all;
 }
 
-// Checks a list of devices: one for each rank, each device once.
+// Checks that a list of devices has one device for each rank and no device twice.
 Status check_order(const std::vector<int64_t>& devices, int64_t ranks) {
   if (static_cast<int64_t>(devices.size()) != ranks) {
     return invalid_input(fmt::format(
@@ -120,7 +122,7 @@ Status check_order(const std::vector<int64_t>& devices, int64_t ranks) {
   return {};
 }
 
-// Returns the stages with an order of their own, each stage once.
+// Returns for each stage with a device order of its own the last entry that gives it one.
 std::map<int64_t, const StageEntry*> own_orders(const Plan& plan) {
   std::map<int64_t, const StageEntry*> out;
   for (const StageEntry& entry : plan.stages) {
@@ -134,7 +136,7 @@ Result<RankDevices> by_stages(const Plan& plan,
   TESSERA_TRY(const std::vector<Mesh> meshes, stage_meshes(plan));
   std::vector<int64_t> devices(static_cast<size_t>(plan.ranks()));
   std::iota(devices.begin(), devices.end(), 0);
-  std::map<int64_t, int64_t> placed;  // first rank and stage of each mesh that was ordered
+  std::map<int64_t, int64_t> placed;  // by rank: the stage whose order placed it
   for (const auto& [stage, entry] : orders) {
     const int line = entry->device_order.line;
     const int64_t first = meshes[static_cast<size_t>(stage)].first_device;

@@ -1,5 +1,5 @@
-// The explanations of `tessera inspect` for an op: the entries that decided its stage and each of
-// its dims.
+// Writes the explanations of `tessera inspect`: the entries of a plan that decided the stage and
+// each dim of an op, and the store keys of a tensor.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -94,8 +94,8 @@ std::string dim_line(const ResolvedPlan& resolved, const Graph& graph, const Op&
   return text;
 }
 
-// Returns whether the op is made of parameters and inputs alone, by ops that no stage entry names
-// (stages.h).
+// Returns whether the op is computed from parameters and inputs alone, and no stage entry names the
+// op or any op before it on the way (stages.h).
 bool is_of_sources(const ResolvedPlan& resolved, const Graph& graph, const Op& op) {
   return resolved.ops[op.id.index()].stage_entry < 0 &&
          std::all_of(op.inputs.begin(), op.inputs.end(), [&](TensorId input) {

@@ -10,7 +10,7 @@ bool has(const DimGroup& group, int dim) {
   return std::find(group.begin(), group.end(), dim) != group.end();
 }
 
-// Returns the tensor dim of an operand that is the op dim and nothing else; -1 if there is none.
+// Returns the tensor dim of the operand that consists of the op dim alone; -1 if there is none.
 int tensor_dim(const OperandDims& operand, int dim) {
   for (size_t d = 0; d < operand.dims.size(); ++d) {
     if (has(operand.dims[d], dim)) return operand.dims[d].size() == 1 ? static_cast<int>(d) : -1;
@@ -66,7 +66,8 @@ class Settler {
     return plan_.stages[plan_.ops[op.id.index()].stage.index()].mesh;
   }
 
-  // Makes a gradient's halo be computed if the halo of the tensor that it belongs to is.
+  // Sets `computes_halo` of an op that makes a gradient. It is set if the halo of the tensor to
+  // which the gradient belongs is computed, else it is cleared.
   void follow_gradients(const Op& op) {
     OpPlan& plan = plan_.ops[op.id.index()];
     for (size_t d = 0; d < plan.dims.size(); ++d) {
@@ -108,13 +109,14 @@ class Settler {
     return true;
   }
 
-  // Grows the piece to the need of the reader that needs most elements.
+  // Sets `grown` of the dim, so that each rank makes what the reader with the largest need
+  // reads there.
   void grow(const Op& op, int dim) {
     DimSplit& split = plan_.ops[op.id.index()].dims[static_cast<size_t>(dim)];
     if (!may_grow(op, dim)) return;
     const Mesh& mesh = mesh_of(op);
     const int64_t size = op.annotation.dims[static_cast<size_t>(dim)].size;
-    int64_t most = size;  // elements that all ranks make if nothing grows
+    int64_t most = size;  // elements that all ranks together make if nothing grows
     for (size_t o = 0; o < op.outputs.size(); ++o) {
       const auto at = static_cast<size_t>(tensor_dim(op.annotation.outputs[o], dim));
       for (OpId id : readers_[op.outputs[o].index()]) {
@@ -139,8 +141,8 @@ class Settler {
     }
   }
 
-  // Returns the windows through which the reader's piece reads that dim of the operand, cut over
-  // these axes; empty: it reads plainly, or is cut otherwise.
+  // Returns the windows through which the reader and the ops after it read tensor dim `at` of the
+  // operand. Empty if no window is on the way, or if other axes than `axes` cut the reader's dim.
   std::vector<WindowRead> need(const Op& reader, size_t operand, size_t at,
                                const Axes& axes) const {
     const DimGroup& group = reader.annotation.inputs[operand].dims[at];
@@ -153,7 +155,8 @@ class Settler {
     return out;
   }
 
-  // Returns whether a rank waits for a halo along the dim and has places that need none of it.
+  // Returns whether there are both places of the dim that need a halo and places that need none, so
+  // that a loop over interior and rims makes sense.
   bool has_rims(const Op& op, int dim) const {
     const OpPlan& plan = plan_.ops[op.id.index()];
     if (!made_by(op, dim)) return false;

@@ -70,7 +70,7 @@ const Layout::DimWindow* Layout::window(size_t dim) const {
 
 namespace {
 
-// Visits all coordinates on the axes; they are 0 on other axes.
+// Calls visit(coordinates) for all coordinates on the axes; those on other axes are 0.
 template <class Visit>
 void for_each_piece(const Axes& axes, const Mesh& mesh, Visit&& visit) {
   std::vector<int64_t> coordinates(mesh.axes.size(), 0);
@@ -86,7 +86,8 @@ void for_each_piece(const Axes& axes, const Mesh& mesh, Visit&& visit) {
   }
 }
 
-// Returns whether each rank has the same of the dim as by the cut without the window.
+// Returns whether the window of the dim makes no difference, because each rank has the same
+// interval of the dim without it.
 bool reads_no_halo(const Layout& layout, size_t dim, int64_t size, const Mesh& mesh) {
   bool same = true;
   for_each_piece(layout.shards[dim], mesh, [&](const std::vector<int64_t>& at) {
@@ -232,15 +233,16 @@ void go_to_pins(const Layout& layout, std::vector<int64_t>& coordinates) {
   for (const AxisPin& pin : layout.at) coordinates[pin.axis.index()] = pin.coordinate;
 }
 
-// Returns the elements that the rank with the largest pieces (coordinates 0 where nothing is
-// pinned) holds.
+// Returns the number of elements that the rank with the largest pieces holds. Its coordinates are 0
+// on all axes that are not pinned.
 int64_t local_elements(const Layout& layout, const Mesh& mesh, const std::vector<int64_t>& shape) {
   std::vector<int64_t> coordinates(mesh.axes.size(), 0);
   go_to_pins(layout, coordinates);
   return region_of(layout, mesh, shape, coordinates).volume();
 }
 
-// Returns the elements that the busiest rank of an exchange sends or receives.
+// Returns the number of elements that the busiest rank of an exchange sends or receives, whichever
+// is more.
 int64_t busiest_of_exchange(const Layout& from, const Layout& to, const Mesh& mesh,
                             const std::vector<int64_t>& shape) {
   Axes used;
@@ -266,10 +268,11 @@ int64_t busiest_of_exchange(const Layout& from, const Layout& to, const Mesh& me
   return std::max(most, *std::max_element(sent.begin(), sent.end()));
 }
 
-// Returns the elements behind a collective by which it is priced: those that a rank then holds. For
-// an exchange that brings halos they are those that a rank in the middle receives beyond what it
-// held; to or from one coordinate of an axis, those that the busiest rank sends or receives. If
-// there are too many ranks to find the busiest, they are those that the coordinate, or a rank in
+// Returns the number of elements by which CostFunction prices a step, its argument `after`. In
+// general this is the number that a rank holds after the step. For an exchange that brings halos it
+// is the number that a rank in the middle of the mesh receives. For an exchange to or from one
+// coordinate of an axis it is the number that the busiest rank sends or receives; if the mesh has
+// too many ranks to find that rank, it is the number that a rank at that coordinate, or a rank in
 // the middle, receives.
 int64_t elements_after(CollectiveKind kind, const Layout& from, const Layout& to, const Mesh& mesh,
                        const std::vector<int64_t>& shape) {
@@ -285,12 +288,13 @@ int64_t elements_after(CollectiveKind kind, const Layout& from, const Layout& to
   go_to_pins(to, middle);
   const Box needs = region_of(to, mesh, shape, middle);
   const Box holds = region_of(from, mesh, shape, middle);
-  // Where parts are added, a rank sends the part of its box that others have in their pieces, and
-  // it receives as many elements as it sends.
+  // If overlapping parts are added, a rank sends the elements of its box that are in the pieces of
+  // others, and it receives as many elements as it sends.
   return (adds ? holds : needs).volume() - intersect(needs, holds).volume();
 }
 
-// Returns all ordered, non-empty selections from `axes` (a mesh has few).
+// Returns all non-empty selections from `axes`, each in every order. They are not too many, because
+// a mesh has few axes.
 std::vector<Axes> ordered_selections(const Axes& axes) {
   std::vector<Axes> out;
   Axes current;
@@ -315,8 +319,9 @@ std::vector<Axes> suffixes(const Axes& axes) {
   return out;
 }
 
-// Returns whether there are parts that are merged by moments: these are triples along the last dim,
-// which is cut neither while there are parts, nor by the collective that merges them.
+// Returns whether the value is partial and its parts are merged by moments. Such parts have triples
+// along their last dim. No axis may cut this dim while the value is partial, and the collective
+// that merges the parts must not cut it either.
 bool has_triples(const Layout& layout) {
   return !layout.partial.empty() && layout.combiner == Combiner::kMoments;
 }
@@ -326,12 +331,13 @@ bool counts_elements(const CostFunction& cost) {
   return plain != nullptr && *plain == &cost_by_elements;
 }
 
-// A lower bound of the cost of every way from a layout to the target, in elements
-// (cost_by_elements), as the sum of two terms. A rank that holds parts of sums sends them to be
-// added up; it sends less if axes that cut nothing yet cut its piece before. And a rank receives
-// each element that the target wants of it and that it does not hold. A step lowers this sum by at
-// most its own cost, so the bound is at most the cost of the rest of the way. Pieces of uneven cuts
-// count with the mean of all ranks. With halos or pins the bound is the cost of one step.
+// A `LeastCost` is a lower bound on the cost of every path from a layout to the target, for
+// cost_by_elements. It is the sum of two terms, plus 1 for a hop. The first term is what a rank
+// must send so that its parts of sums are added up; this is less if axes that the layout does not
+// use can cut its piece before. The second term is the elements that the target wants on a rank and
+// that the rank does not hold. A step lowers this sum by at most its own cost, so the sum never
+// exceeds the cost of the rest of the path. For uneven cuts the mean piece of all ranks counts.
+// With halos or pins the bound is 1, the cost of one hop.
 class LeastCost {
  public:
   LeastCost(const Layout& to, const Mesh& mesh, const std::vector<int64_t>& shape, const Axes& axes)
@@ -371,7 +377,7 @@ class PathSearch {
   PathSearch(const Layout& from, const Layout& to, const Mesh& mesh,
              const std::vector<int64_t>& shape, const CostFunction& cost)
       : from_(from), to_(to), mesh_(mesh), shape_(shape), cost_(cost) {
-    // Only axes that one of the two layouts uses take part.
+    // The search uses only axes that `from` or `to` uses.
     for (size_t a = 0; a < mesh.axes.size(); ++a) {
       const AxisId axis(a);
       if (mesh.axis(axis).size > 1 && (from.uses(axis) || to.uses(axis))) axes_.push_back(axis);
@@ -408,9 +414,9 @@ class PathSearch {
     bool done = false;
   };
 
-  // Returns whether no way through the layout, at this distance from the start, is shorter than the
-  // way that was found. Rounding decides nothing: ways that are as long to a millionth of a
-  // millionth are looked at.
+  // Returns whether no path through the layout, which is at this distance from the start, is
+  // shorter than the best path found so far. A path whose length differs from that by less than a
+  // relative 1e-12 is not refused, so that rounding decides nothing.
   bool leads_farther(const Layout& layout, double distance) const {
     if (distance >= reached_) return true;
     constexpr double kRounding = 1e-12;
@@ -452,8 +458,8 @@ class PathSearch {
       for (const Axes& run : suffixes(layout.shards[d])) {
         Layout gathered = layout;
         gathered.shards[d].resize(gathered.shards[d].size() - run.size());
-        // If only the ranks at one coordinate want the tensor, it is sent to these directly and not
-        // gathered by all ranks first.
+        // If the target wants the tensor only at one coordinate of an axis of the run, the pieces
+        // are sent there directly instead of being gathered by all ranks first.
         const auto pinned = [&](AxisId axis) { return to_.pins(axis); };
         if (std::all_of(run.begin(), run.end(), pinned)) {
           go_to(run, gathered);
@@ -483,7 +489,7 @@ class PathSearch {
     }
     if (has_everywhere(layout, to_))
       reach(layout, distance, CollectiveKind::kExchange, true, {}, to_);
-    // The general form moves everything to its place in one exchange over the axes that differ.
+    // One exchange over the axes on which the layouts differ moves everything to its place.
     if (layout.partial == to_.partial && layout != to_) {
       Axes axes;
       for (AxisId axis : axes_) {
@@ -494,7 +500,8 @@ class PathSearch {
     }
   }
 
-  // Adds parts of the same elements on the rank that has these in its piece.
+  // Adds the step that sums overlapping parts: an exchange after which each element is complete on
+  // the rank that has it in its own piece.
   void add_overlaps(const Layout& layout, double distance) {
     Layout next = layout;
     Axes axes;
@@ -517,9 +524,10 @@ class PathSearch {
     std::sort(layout.at.begin(), layout.at.end());
   }
 
-  // Returns whether several ranks at one coordinate want the same elements, of which each could
-  // have a share first. Then shares go there and are spread among the ranks: each element goes to
-  // the coordinate once (docs/theory/lowering.md section 7).
+  // Returns whether a path is possible on which each element is sent only once to the coordinate
+  // that the target pins, although several ranks there want it. On such a path each of these ranks
+  // first gets a share, and then they spread the shares among themselves (docs/theory/lowering.md
+  // section 7).
   bool crosses_once(const Layout& layout) const {
     for (size_t d = 0; d < shape_.size(); ++d) {
       const bool gathers = layout.window(d) == nullptr && (layout.grain[d] == 1 || layout == from_);
@@ -535,8 +543,8 @@ class PathSearch {
     return false;
   }
 
-  // Returns whether the axis cuts a dim that the target cuts otherwise. Along other axes each rank
-  // keeps its place.
+  // Returns whether data moves along the axis on the way to the target: the axis is pinned
+  // otherwise there, or it cuts a dim that the target cuts otherwise.
   bool moves_over(AxisId axis, const Layout& layout) const {
     const auto pin_of = [&](const Layout& of) {
       const auto found = std::find_if(of.at.begin(), of.at.end(),
@@ -549,7 +557,8 @@ class PathSearch {
       const bool same_window = from == nullptr || to == nullptr ? from == to : *from == *to;
       if (same_window && layout.shards[d] == to_.shards[d] && layout.grain[d] == to_.grain[d])
         continue;
-      // Outer axes that cut the dim alike leave each rank in the same part of the dim.
+      // If the outermost axes of the dim are the same in both layouts, no data moves along
+      // these axes.
       const Axes &before = layout.shards[d], &after = to_.shards[d];
       size_t alike = 0;
       while (same_window && layout.grain[d] == to_.grain[d] && alike < before.size() &&
@@ -562,11 +571,13 @@ class PathSearch {
     return false;
   }
 
-  // Returns whether each rank has what it needs already, for halos or cuts under them.
+  // Returns whether each rank already has all that it needs in the layout `wanted`; false if
+  // neither layout has halos.
   bool has_everywhere(const Layout& layout, const Layout& wanted) const {
     if (layout.windows.empty() && wanted.windows.empty()) return false;
     if (layout == wanted || !layout.complete() || !wanted.complete()) return false;
-    // A value that is held at one coordinate alone does not serve other coordinates.
+    // A value that only the ranks at one coordinate hold does not serve the ranks at
+    // other coordinates.
     if (!std::includes(wanted.at.begin(), wanted.at.end(), layout.at.begin(), layout.at.end()))
       return false;
     for (size_t d = 0; d < shape_.size(); ++d) {
@@ -610,9 +621,10 @@ class PathSearch {
   const CostFunction& cost_;
   Axes axes_;
   std::optional<LeastCost> least_;
-  int64_t before_ = 0;  // elements that a rank has in the layout from which the search goes on
+  int64_t before_ = 0;  // elements that a rank has in the layout that is expanded
   double reached_ =
-      std::numeric_limits<double>::infinity();  // the shortest way to the target so far
+      // Length of the shortest path to the target found so far.
+      std::numeric_limits<double>::infinity();
   std::map<Layout, Node> best_;
   using Entry = std::pair<double, Layout>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;

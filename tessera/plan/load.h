@@ -13,35 +13,37 @@
 
 namespace tessera {
 
-// Returns whether the text is the text of a plan, which has several lines.
+// Returns whether `text` is the text of a plan itself and not the name of one. The text of a plan
+// has several lines.
 bool is_plan_text(const std::string& text);
-// Returns the name of the plan for messages and tables: the text itself, or the comment on the
-// first line of a plan's text.
+// Returns the name of the plan for messages and tables. For a file or a recipe call this is `text`
+// itself. For the text of a plan it is the comment on its first line, or "<plan>" without one.
 std::string plan_label(const std::string& text);
-// Returns whether the text names a file (it ends in .toml, has a slash, or such a file exists).
-// Otherwise it is a recipe call.
+// Returns whether `text` names a plan file: it ends in .toml, contains a slash, or a file of this
+// name exists. A text of one line that names no file is a recipe call.
 bool names_plan_file(const std::string& text);
 
-// Reads a file or emits a recipe for `graph`; a recipe takes only facts from it (number of blocks,
-// sizes), so the forward graph will do. A relative path is looked up in the working directory, then
-// in the folder of `beside`, a file that names the plan ("" for none).
-// `compute`: the dtype in which the run computes (graph/precision.h); a recipe call gets it as its
-// argument `precision`.
+// Reads the plan file, or emits the plan of the recipe call for `graph`. A recipe takes only facts
+// from the graph (number of blocks, sizes), so the forward graph is enough. A relative path is
+// looked up in the working directory, then in the folder of the file `beside`, in which the plan is
+// named; "" if there is no such file. `compute`: the dtype in which the run computes
+// (graph/precision.h). A recipe call gets this dtype as its argument `precision`.
 Result<Plan> load_plan(const std::string& text, const Graph& graph, const std::string& beside = "",
                        DType compute = DType::kFloat32);
-// A `PlanText` is the text of such a plan: the content of the file, or the output of the recipe.
+// A `PlanText` is the text of a plan: the content of a plan file, or the output of a recipe.
 struct PlanText {
-  std::string text, file;  // file: its path, or the call
+  std::string text, file;  // file: the path, or the recipe call
 };
 Result<PlanText> load_plan_text(const std::string& text, const Graph& graph,
                                 const std::string& beside = "", DType compute = DType::kFloat32);
 
-// Checks that there are as many ranks as in the plan's mesh. `found` says where the number comes
-// from ("--ranks", "mpirun").
+// Checks that `ranks`, the number of ranks of a run, is the number of ranks of the plan. `found`
+// says where the number comes from ("--ranks", "mpirun").
 Status check_ranks(const Plan& plan, int64_t ranks, std::string_view found = "--ranks");
 
-// Returns the smallest batch that gives every replica and micro-batch one sequence: micro_batches
-// times the largest product of axes over which the plan splits the micro-batch dim.
+// Returns the smallest batch that gives every replica at least one sequence in each micro-batch. It
+// is the number of micro-batches times the largest number of pieces into which a split entry cuts
+// the micro-batch dim.
 int64_t smallest_batch(const Plan& plan);
 
 }  // namespace tessera

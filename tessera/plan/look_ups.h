@@ -1,4 +1,5 @@
-// The embedding tables of a model: parameters of which forward ops look up rows.
+// Finds the embedding tables of a model. An embedding table is a parameter whose rows a forward op
+// looks up.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +10,11 @@
 
 namespace tessera {
 
-// A `LookUp` is one op that looks rows of a parameter up. Several look-ups may read one table.
+// A `LookUp` is one op that looks up rows of a table. Several ops may read one table.
 struct LookUp {
   OpId op;
   TensorId table;
-  std::string ops;          // a pattern that selects the op: its path
+  std::string ops;          // the path of the op, used as a pattern that selects it
   std::string rows, width;  // names of the table's dims
 };
 

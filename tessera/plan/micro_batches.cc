@@ -13,7 +13,8 @@
 namespace tessera {
 namespace {
 
-// Returns the dims of a tensor that has several; a batch may be a few groups of many samples.
+// Returns all dims of the tensor as a text for the error, or "" if it has only one. The sizes help
+// the user where the batch is cut into two dims, as a few groups of many samples are.
 std::string sizes_beside(const Tensor& tensor) {
   if (tensor.dims.size() < 2) return "";
   std::vector<std::string> sizes;
@@ -21,8 +22,8 @@ std::string sizes_beside(const Tensor& tensor) {
   return fmt::format(" ({})", join(sizes, " "));
 }
 
-// Checks that nothing at rest has the dim of micro-batches: a tensor at rest lives across steps as
-// a whole.
+// Checks that no tensor at rest has the dim that micro-batches cut, because a tensor at rest is
+// kept as a whole from step to step.
 Status check_at_rest(const Plan& plan, const Graph& graph) {
   for (const Tensor& tensor : graph.tensors()) {
     const bool rests = tensor.role == Role::kParameter || tensor.role == Role::kBuffer ||

@@ -7,9 +7,10 @@
 
 namespace tessera {
 
-// Checks the micro-batches. Errors, with the line of the key: no tensor has the dim that
-// micro-batches cut, a tensor has fewer elements along it, tensors of several sizes do not divide,
-// or a tensor that rests from step to step has the dim.
+// Checks that the graph can be cut into the micro-batches of the plan. Errors, with the line of the
+// key: no tensor has the dim that micro-batches cut; this dim of a tensor has fewer elements than
+// there are micro-batches; tensors have different sizes of this dim that the number of
+// micro-batches does not divide; a tensor that is kept from step to step has this dim.
 Status check_micro_batches(const Plan& plan, const Graph& graph);
 
 }  // namespace tessera

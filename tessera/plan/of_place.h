@@ -1,8 +1,9 @@
-// A value in the axis numbers of one place: axes, or a layout. Stages may have meshes of their own,
-// and axis 1 of one mesh is another axis, or none, on the next. So a value that is kept beside a
-// tensor, and may be asked for at any place, says to which place its numbers belong, and its reader
-// says at which place it reads. Reading it like a plain value does not compile; reading it at
-// another place is a broken invariant.
+// A list of axes or a layout, together with the place to whose mesh its axis numbers belong. Stages
+// may have meshes of their own, so axis 1 of the mesh of one place is another axis, or none, in the
+// mesh of another place. Data about a tensor may be read at any place. An `OfPlace` therefore
+// stores the place of its axis numbers, and its reader names the place for which it wants them.
+// Using an `OfPlace` as a plain value does not compile. Reading it with another place than its own
+// is a broken invariant and ends the process.
 //
 //   OfPlace<Layout> home(place, layout);
 //   home.at(place)                              // the layout
@@ -29,8 +30,9 @@ class OfPlace {
                   place.value);
     return value_;
   }
-  // Returns the value for questions that no axis number decides: whether it is empty, or whether
-  // two places with equal axes are alike.
+  // Returns the value without a check of the place. This is only for questions whose answer does
+  // not depend on which axes the numbers mean: whether the value is empty, or whether the values of
+  // two places with equal meshes are equal.
   const T& numbers() const { return value_; }
   friend bool operator==(const OfPlace&, const OfPlace&) = default;
 

@@ -1,5 +1,5 @@
-// Reads a plan text. parse_toml reads the syntax; this file checks the tables key by key, each
-// error with file:line.
+// Reads the text of a plan. parse_toml reads the syntax. The functions here check the tables key by
+// key; each error has file:line.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -56,7 +56,7 @@ bool is_identifier(std::string_view text) {
   });
 }
 
-// Reads keys with positive integers, in the order of the text.
+// Reads a table of names with positive sizes, in the order of the text.
 Status read_sizes(const Reader& reader, std::string_view key, NamedSizes& value) {
   std::optional<Reader> inner;
   TESSERA_TRY_VOID(reader.table(key, "a table like { dp = 2, tp = 2 }", inner));
@@ -106,7 +106,8 @@ Status read_device_order(const Reader& reader, DeviceOrder& order) {
 
 std::string mesh_text(const NamedSizes& mesh) { return Mesh::row_major(mesh).to_string(); }
 
-// Returns all axis names that an entry may use: of the mesh and of the stages' own meshes.
+// Returns all axis names that an entry may use, which are those of the plan's mesh and of the
+// stages' own meshes.
 Names axis_names(const Plan& plan) {
   Names names;
   const auto add = [&](const NamedSizes& mesh) {
@@ -141,7 +142,7 @@ Status check_axes(const Reader& reader, std::string_view key, const Names& axes,
   return {};
 }
 
-// Takes "time:4" or "time:rims" off the end of `over`.
+// Removes "time:4" or "time:rims" from the end of `over` and sets `steps` and `rims` by it.
 Status take_steps(const Reader& reader, Names& over, int64_t& steps, bool& rims) {
   for (size_t i = 0; i < over.size(); ++i) {
     if (over[i] != "time" && !over[i].starts_with("time:")) continue;
@@ -429,7 +430,8 @@ Result<LoopEntry> read_loop(const Reader& reader) {
   if (reader.has("sizes") && entry.sizes.empty()) {
     return reader.error(reader.line_of("sizes"), "'sizes' in [[loop]] is empty");
   }
-  constexpr int64_t kMostSize = int64_t{1} << 40;  // of a step: sums of sizes stay numbers
+  // Most elements of a step, so that sums of sizes do not overflow.
+  constexpr int64_t kMostSize = int64_t{1} << 40;
   for (const int64_t size : entry.sizes) {
     if (size <= kMostSize) continue;
     return reader.error(
@@ -484,7 +486,7 @@ Result<CompressEntry> read_compress(const Reader& reader) {
   return entry;
 }
 
-// Reads the tables of an array of tables, each with its reader.
+// Returns a reader for each table in the list at `key`.
 Result<std::vector<Reader>> read_entries(const Reader& top, std::string_view key) {
   std::vector<Reader> readers;
   const toml::node* node = top.find(key);
@@ -528,8 +530,8 @@ Status read_schedule(const Reader& top, Plan& plan) {
     return top.error(top.line_of(*node),
                      "'schedule' is an empty list: expected one list of blocks a place");
   }
-  // The stages at each place are known only with the graph; a table that names no stage has one
-  // stage at each place.
+  // The stages at each place are known only with the graph, so a table that names stages is checked
+  // later. A table that names none has one stage at each place and is checked here.
   const auto names_stage = [](const BlockRun& run) { return run.stage != kOnlyStage; };
   PipelineShape shape{.places = static_cast<int64_t>(plan.schedule_table.size()),
                       .micro_batches = plan.micro_batches};
@@ -631,7 +633,7 @@ Status read_place(const Reader& top, Plan& plan) {
   return {};
 }
 
-// Reads the plan. `axes`: axes that entries may name besides those of the text's mesh.
+// Reads the plan. `axes`: axes that entries may name in addition to those of the mesh in the text.
 Result<Plan> read_plan(const Reader& top, const Names& axes = {}) {
   Plan plan;
   plan.file = top.file();
@@ -703,8 +705,8 @@ Result<Plan> read_plan(const Reader& top, const Names& axes = {}) {
   return plan;
 }
 
-// Returns a hint for a table header and its keys on one line, a common slip; TOML wants line breaks
-// between them.
+// Returns a hint if a line has the header of a table and then keys; else "". This is a common
+// mistake, because TOML wants a line break after a header.
 std::string syntax_hint(std::string_view text) {
   for (const std::string& line : split_text(text, '\n')) {
     const std::string_view content = trim(line);

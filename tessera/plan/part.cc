@@ -28,7 +28,8 @@ bool has_axis(const Plan& plan, std::string_view name) {
                      [&](const StageEntry& stage) { return has_axis(stage.mesh, name); });
 }
 
-// Returns whether `later` decides all that `earlier` says.
+// Returns whether the entry `later` decides everything that the entry `earlier` says, so that
+// `earlier` has no effect.
 bool overrides(const SplitEntry& later, const SplitEntry& earlier) {
   return later.ops == earlier.ops && later.dim == earlier.dim && later.phase == earlier.phase;
 }
@@ -47,7 +48,7 @@ bool overrides(const StoreEntry& later, const StoreEntry& earlier) {
 bool overrides(const CompressEntry& later, const CompressEntry& earlier) {
   return later.tensors == earlier.tensors && later.on == earlier.on;
 }
-// Returns false, because entries of these kinds add up.
+// Returns false, because loops and reorders are all applied, one after the other.
 bool overrides(const LoopEntry&, const LoopEntry&) { return false; }
 bool overrides(const ReorderEntry&, const ReorderEntry&) { return false; }
 

@@ -22,7 +22,7 @@ std::vector<ConversionStep> PathCache::find(const Layout& from, const Layout& to
   if (from == to) return {};
   std::vector<int64_t> sizes;
   std::vector<AxisId> own;                        // axes of the mesh that take part
-  std::vector<AxisId> numbers(mesh.axes.size());  // by axis of the mesh: its position among these
+  std::vector<AxisId> numbers(mesh.axes.size());  // by axis of the mesh: its index in `own`
   for (size_t a = 0; a < mesh.axes.size(); ++a) {
     const AxisId axis(a);
     if (!from.uses(axis) && !to.uses(axis)) continue;
@@ -30,7 +30,8 @@ std::vector<ConversionStep> PathCache::find(const Layout& from, const Layout& to
     own.push_back(axis);
     sizes.push_back(mesh.axis(axis).size);
   }
-  // Exchanges to and from single coordinates are priced otherwise where ranks are many.
+  // The number of ranks is part of the key only if a layout has pins, because the price of an
+  // exchange to or from one coordinate depends on it (elements_after in layout.cc).
   const int64_t ranks = from.at.empty() && to.at.empty() ? 0 : mesh.size();
   Key key{std::move(sizes), ranks, shape, renumbered(from, numbers), renumbered(to, numbers)};
   auto known = paths_.find(key);

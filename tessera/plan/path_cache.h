@@ -1,7 +1,7 @@
-// Conversion paths (layout.h) that were found before, for the programs of one search: plans that
-// differ in some degrees have most of their conversions in common. A cached path is a function of
-// the layouts, the shape and the sizes of the axes that take part, so it serves meshes that differ
-// elsewhere, too, and an answer does not depend on earlier questions.
+// A cache of conversion paths (layout.h) for one search over plans. Plans that differ only in some
+// degrees of parallelism have most conversions in common. A path depends only on the two layouts,
+// the shape and the sizes of the axes that the layouts use. A cached path therefore also serves a
+// mesh whose other axes differ, and an answer does not depend on earlier questions.
 //
 //   PathCache cache;
 //   cache.find(from, to, mesh, shape);      // equal to conversion_path(from, to, mesh, shape)
@@ -19,7 +19,7 @@ namespace tessera {
 
 class PathCache {
  public:
-  // Makes a cache that forgets all paths when it has `most` of them.
+  // Makes a cache that drops all its paths as soon as it has `most` of them and needs another.
   explicit PathCache(size_t most = 20000) : most_(most) {}
 
   std::vector<ConversionStep> find(const Layout& from, const Layout& to, const Mesh& mesh,
@@ -27,8 +27,9 @@ class PathCache {
   size_t size() const { return paths_.size(); }
 
  private:
-  // Sizes of the axes that take part; ranks of the mesh (0: they make no difference); shape; `from`
-  // and `to`, with axes numbered in that order.
+  // The key of a path: the sizes of the axes that the layouts use; the number of ranks of the mesh,
+  // or 0 if it makes no difference; the shape; `from` and `to`, whose axes are renumbered as
+  // indices into the sizes.
   using Key = std::tuple<std::vector<int64_t>, int64_t, std::vector<int64_t>, Layout, Layout>;
   size_t most_;
   std::map<Key, std::vector<ConversionStep>> paths_;

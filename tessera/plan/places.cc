@@ -1,4 +1,4 @@
-// Places and rows of a resolved plan.
+// Makes the places and rows of a resolved plan (plan.h), and the shape of its pipeline.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -15,8 +15,8 @@ std::vector<int> devices_of(const Mesh& mesh) {
   return mesh.group(std::vector<int64_t>(all.size(), 0), all);
 }
 
-// Returns whether the stages form a chain: each waits for the one before, so only the order 0, 1,
-// 2, ... suits their ops.
+// Returns whether each stage waits for the stage with the next smaller number. The stages can then
+// only run in the order 0, 1, 2, ..., which is what an empty PipelineShape::after means.
 bool is_chain(const std::vector<std::vector<int64_t>>& after) {
   for (size_t s = 1; s < after.size(); ++s) {
     const auto before = static_cast<int64_t>(s) - 1;

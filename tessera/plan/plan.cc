@@ -1,4 +1,5 @@
-// Plan as a value: equality, canonical text, the meshes and schedules of its stages.
+// The functions of a Plan as a value: equality, canonical text, and the meshes and schedules of
+// its stages.
 #include "tessera/plan/plan.h"
 
 #include <fmt/format.h>
@@ -28,7 +29,7 @@ std::string quoted(std::string_view text) {
   return out + "\"";
 }
 
-// Writes one name as a string, any other number of names as a list.
+// Writes a single name as a string, and none or several names as a list.
 std::string names_text(const std::vector<std::string>& names) {
   if (names.size() == 1) return quoted(names[0]);
   std::string out = "[";
@@ -78,7 +79,7 @@ std::string entry_toml(const ReorderEntry& entry) {
                      entry.pieces);
 }
 
-// Writes the rule without values that equal the defaults.
+// Writes the rule. Values that equal the defaults are left out, except `policy`.
 std::string cache_toml(const RowCacheRule& rule) {
   const RowCacheRule usual;
   std::string out = fmt::format("{{ slots = {}, policy = {}", rule.slots, quoted(rule.policy));
@@ -126,7 +127,8 @@ std::string number_toml(double value) {
   return text.find_first_of(".e") == std::string::npos ? text + ".0" : text;
 }
 
-// Writes "dynamic", a number, or, for a dynamic scale that is not the default one, all its values.
+// Writes a fixed scale as a number, the default dynamic scale as "dynamic", and any other dynamic
+// scale as a table of all its values.
 std::string loss_scale_toml(const LossScale& scale) {
   if (!scale.dynamic) return number_toml(scale.initial);
   if (scale == LossScale{}) return "\"dynamic\"";
@@ -177,7 +179,8 @@ tl::unexpected<Error> error_at(const Plan& plan, int line, const std::string& me
                                 : fmt::format("{}: {}", plan.file, message));
 }
 
-// Returns the named stages once for each step of the loop that has stages of its own.
+// Returns `named` repeated once for each step of the loop with `stages`; without such a loop,
+// `named` itself.
 Result<std::vector<const StageEntry*>> once_a_step(const Plan& plan,
                                                    std::vector<const StageEntry*> named) {
   const int64_t steps = plan.stage_steps();
@@ -191,7 +194,7 @@ Result<std::vector<const StageEntry*>> once_a_step(const Plan& plan,
   return all;
 }
 
-// Returns for each stage the entry that gives it a mesh of its own, or null.
+// Returns for each stage the entry that gives the stage a mesh of its own, or null if none does.
 Result<std::vector<const StageEntry*>> own_meshes(const Plan& plan) {
   if (plan.stages.empty()) return once_a_step(plan, {nullptr});
   std::set<int64_t> used;
@@ -235,8 +238,8 @@ bool nested(const Mesh& a, const Mesh& b) {
          std::includes(y.begin(), y.end(), x.begin(), x.end());
 }
 
-// Checks that every device belongs to a stage; to two only if one of them has all devices of the
-// other.
+// Checks that every device belongs to a stage. A device may belong to two stages only if one of
+// them has all devices of the other.
 Status check_devices(const Plan& plan, const std::vector<Mesh>& meshes,
                      const std::vector<const StageEntry*>& own) {
   int64_t devices = 0;
@@ -273,7 +276,8 @@ Status check_devices(const Plan& plan, const std::vector<Mesh>& meshes,
                   fmt::format("device {} belongs to no stage", idle - stage_of.begin()));
 }
 
-// Returns by stage its coordinate on the stage axis: as the plan says, else stage mod size.
+// Returns for each stage its coordinate on the stage axis: as `place` says, or the number of the
+// stage mod the size of the axis.
 Result<std::vector<int64_t>> place_coordinates(const Plan& plan, const Mesh& whole, AxisId axis,
                                                int64_t count) {
   const int64_t size = whole.axis(axis).size;
@@ -433,7 +437,7 @@ Result<std::vector<Mesh>> stage_meshes(const Plan& plan) {
   const Mesh whole = Mesh::row_major(plan.mesh);
   const AxisId axis = whole.find(plan.stage_axis);
   const auto on_axis = std::count(own.begin(), own.end(), nullptr);
-  std::vector<int64_t> coordinates;  // of the stages without a mesh of their own
+  std::vector<int64_t> coordinates;  // coordinates of the stages without a mesh of their own
   if (axis.valid() && on_axis > 0) {
     Plan rest = plan;
     rest.place.clear();
@@ -442,7 +446,7 @@ Result<std::vector<Mesh>> stage_meshes(const Plan& plan) {
     }
     TESSERA_TRY(coordinates, place_coordinates(rest, whole, axis, on_axis));
   }
-  NamedSizes shared;  // mesh of stages without their own, if there is no stage axis
+  NamedSizes shared;  // mesh of stages without a mesh of their own, if there is no stage axis
   for (const auto& [name, size] : plan.mesh) {
     if (name != plan.stage_axis) shared.emplace_back(name, size);
   }
@@ -504,7 +508,7 @@ Result<Schedule> plan_schedule(const Plan& plan, const PipelineShape& shape) {
   auto schedule =
       named ? make_schedule(plan.schedule, shape) : complete_stages(plan.schedule_table, shape);
   if (!schedule) return placed(schedule.error());
-  if (named) return schedule;  // checked where it was made
+  if (named) return schedule;  // make_schedule has checked it
   if (auto status = check_schedule_finishes(*schedule, shape); !status) {
     return placed(status.error());
   }

@@ -16,7 +16,7 @@
 namespace tessera {
 namespace {
 
-// Returns the widest dtype of the parameters at rest.
+// Returns the widest dtype that a parameter of the graph has; at least bfloat16.
 DType parameter_dtype(const Graph& graph) {
   DType widest = DType::kBFloat16;
   for (const Tensor& tensor : graph.tensors()) {
@@ -31,9 +31,10 @@ DType parameter_dtype(const Graph& graph) {
 Result<Graph> training_graph(const Graph& forward, const Plan& plan, Precision precision,
                              OptimizerSpec optimizer) {
   if (precision.compute == DType::kFloat16 && !precision.loss_scale) precision.loss_scale.emplace();
-  // As automatic mixed precision does, gradients of wide parameters are added up over
-  // micro-batches, and summed over ranks, in the parameters' dtype.
-  const bool exact = parameter_dtype(forward) == DType::kFloat64;  // as float32, then all at once
+  // Gradients are added up over micro-batches and summed over ranks in the dtype of the parameters
+  // at rest, as automatic mixed precision does.
+  // made as float32, then widened as a whole
+  const bool exact = parameter_dtype(forward) == DType::kFloat64;
   const DType at_rest = exact ? DType::kFloat32 : parameter_dtype(forward);
   if (precision.compute && !precision.gradient)
     precision.gradient = precision.parameter.value_or(at_rest);
@@ -108,8 +109,10 @@ Result<GraphVariants*> move_ahead(GraphVariants& graphs, const Plan& plan) {
 
 }  // namespace
 
-// Expansions are made first, so that clones are of expanded ops; ops move ahead last. Each round
-// frees dims for good; a few rounds are enough.
+// Prepares in rounds. A round resolves the plan on the current graph and makes one transform that
+// the plan still needs: expansions first, so that recomputation clones the expanded ops, then
+// recomputation, and moves to the step before last. A few rounds are enough, because no transform
+// makes an earlier one necessary again.
 Result<SharedPrepared> prepare_shared(GraphVariants& differentiated, const Plan& plan) {
   constexpr int kMostRounds = 8;
   GraphVariants* graphs = &differentiated;

@@ -48,7 +48,8 @@ std::string unquoted(std::string_view text) {
   return std::string(text);
 }
 
-// Returns the argument of the recipe that the call's argument at `position` means.
+// Returns the argument of the recipe for the call's argument with this key, or at this position if
+// the key is empty.
 Result<const RecipeArgument*> meant(const Recipe& recipe, const std::string& key, size_t position) {
   if (key.empty()) {
     if (position < recipe.arguments.size() && !recipe.arguments[position].by_name)

@@ -16,7 +16,8 @@ namespace {
 using reshard_order::Job;
 using reshard_order::Slot;
 
-// Returns piece `index` of `count` along the longest dim; it may be empty.
+// Returns piece `index` of the box cut into `count` pieces along its longest dim; the piece may
+// be empty.
 Box cut_box(Box box, int64_t count, int64_t index) {
   if (count == 1) return box;
   const auto longest =
@@ -70,7 +71,8 @@ double way_seconds(ReshardWay way, double t, const std::vector<int64_t>& by_host
   return 0;
 }
 
-// A `Piece` is a step before it has a sender and a place in the order.
+// A `Piece` is a task, or a piece of a task, that has no sender and no position in the order of
+// issue yet.
 struct Piece {
   size_t task = 0;
   Box region;
@@ -78,13 +80,14 @@ struct Piece {
   std::vector<int64_t> receivers;
 };
 
-// A `Candidate` is a set of pieces, scheduled.
+// A `Candidate` is a set of pieces with a schedule for them.
 struct Candidate {
   ReshardOrder order = ReshardOrder::kBest;
   std::vector<Piece> pieces;
   std::vector<Job> jobs;
   reshard_order::Schedule schedule;
-  std::vector<int64_t> devices;  // senders by piece; empty: the least loaded of the host
+  // By piece: the sending rank; empty: the least loaded rank of the host.
+  std::vector<int64_t> devices;
   double seconds = 0;
 };
 
@@ -133,8 +136,9 @@ class Resharding {
            options_.bytes_per_second;
   }
 
-  // Sets the bounds: bytes into each receiving host; bytes out of each set of hosts that alone can
-  // send some tasks, and out of all senders, shared evenly.
+  // Sets the lower bounds of the plan. A receiving host must receive the bytes of all its tasks. A
+  // set of hosts that are the only possible senders of some tasks must send the bytes of these,
+  // shared evenly at best; the same holds for all sending hosts together.
   void set_bounds() {
     std::map<int64_t, int64_t> in;
     std::set<std::vector<int64_t>> sets;
@@ -210,7 +214,7 @@ class Resharding {
     to.jobs.push_back(std::move(job));
   }
 
-  // Returns every task in `cuts` pieces.
+  // Returns the tasks, each cut into `cuts` pieces, without a schedule.
   Candidate unscheduled(int64_t cuts) const {
     Candidate out;
     for (size_t i = 0; i < plan_.tasks.size(); ++i) {
@@ -250,8 +254,8 @@ class Resharding {
     c.seconds = reshard_order::makespan(c.jobs, c.schedule, n);
   }
 
-  // Returns the order kGenerated: the least loaded device sends, and steps to single receivers are
-  // ordered by (tile, receiver, source slice).
+  // Returns the schedule for ReshardOrder::kGenerated, in which the device with the least bytes so
+  // far sends. Steps with a single receiver are ordered by (tile, receiver, source slice).
   Candidate generated(std::optional<ReshardWay> way) const {
     Candidate out;
     out.order = ReshardOrder::kGenerated;
@@ -266,7 +270,7 @@ class Resharding {
       add_by_receiver(out, first, end, *way);
       first = end;
     }
-    std::map<int64_t, double> load;  // by device
+    std::map<int64_t, double> load;  // by device: what it sends so far
     for (size_t j = 0; j < out.jobs.size(); ++j) {
       const std::vector<int64_t>& devices = plan_.tasks[out.pieces[j].task].senders;
       const int64_t device = *std::min_element(
@@ -279,7 +283,8 @@ class Resharding {
     return out;
   }
 
-  // Adds tasks [first, end) of one destination tile.
+  // Adds the tasks [first, end), which belong to one destination tile, as steps with one
+  // receiver each.
   void add_by_receiver(Candidate& out, size_t first, size_t end, ReshardWay way) const {
     for (int64_t receiver : plan_.tasks[first].receivers) {
       for (size_t i = first; i < end; ++i) {
@@ -302,7 +307,8 @@ class Resharding {
 
   Candidate best() const {
     constexpr size_t kMostPieces = 512;
-    constexpr double kWorthCutting = 0.99;  // finer pieces must save a hundredth
+    // More pieces are taken only if they save 1 % of the time.
+    constexpr double kWorthCutting = 0.99;
     using enum ReshardOrder;
     std::vector<Candidate> candidates;
     std::vector<ReshardWay> ways = {ReshardWay::kSendRecv, ReshardWay::kLocalAllGather};
@@ -335,7 +341,7 @@ class Resharding {
     plan_.makespan_seconds = chosen.seconds;
     std::vector<double> starts;
     reshard_order::makespan(chosen.jobs, chosen.schedule, hosts(), &starts);
-    std::map<int64_t, double> load;  // by device
+    std::map<int64_t, double> load;  // by device: what it sends so far
     for (size_t i = 0; i < chosen.schedule.size(); ++i) {
       const size_t j = static_cast<size_t>(chosen.schedule[i].job);
       const Piece& piece = chosen.pieces[j];
@@ -377,11 +383,12 @@ class Resharding {
   const ReshardOptions& options_;
   std::map<int64_t, int64_t> host_of_;
   std::map<int64_t, int> numbers_;  // host -> 0..hosts-1
-  std::vector<int64_t> hosts_;      // the reverse
+  std::vector<int64_t> hosts_;      // number -> host
   ReshardPlan plan_;
 };
 
-// `Messages` are what a step puts on the wire, with chunks in ring or chain order.
+// `Messages` makes the messages between ranks of all steps of a plan, in the order of the rings
+// and chains.
 class Messages {
  public:
   Messages(const ReshardPlan& plan, const ReshardSide& source, const ReshardSide& destination)
@@ -443,8 +450,9 @@ class Messages {
     }
   }
 
-  // Adds messages inside the hosts: a receiver gets what it still lacks from neighbours that took
-  // it from the network, or from a holder of the source tile.
+  // Adds the messages inside the hosts for one task. A receiver gets the elements that it still
+  // lacks from a rank of its host, which has the source tile or has received the elements over
+  // the network.
   void complete(size_t index) {
     const UnitTask& task = plan_.tasks[index];
     for (int64_t rank : task.receivers) {
@@ -475,7 +483,8 @@ class Messages {
 
   const ReshardPlan& plan_;
   std::map<int64_t, int64_t> host_of_;
-  std::vector<std::map<int64_t, std::vector<Box>>> arrived_;  // by task and rank, over the network
+  // By task and rank: the boxes that have arrived over the network.
+  std::vector<std::map<int64_t, std::vector<Box>>> arrived_;
   std::vector<ReshardMessage> out_;
   size_t step_ = 0;
 };

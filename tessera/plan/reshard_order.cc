@@ -9,7 +9,8 @@
 namespace tessera::reshard_order {
 namespace {
 
-constexpr double kSlack = 1e-12;  // relative: for sums of the same terms in another order
+// Relative; sums of the same terms in another order differ by less.
+constexpr double kSlack = 1e-12;
 
 size_t out_card(int host) { return 2 * static_cast<size_t>(host); }
 size_t in_card(int host) { return 2 * static_cast<size_t>(host) + 1; }
@@ -21,7 +22,8 @@ void for_each_card(const Job& job, int sender, const Visit& visit) {
   for (int host : job.relays) visit(out_card(host));
 }
 
-// Puts the job at the end of its cards' queues; returns its start.
+// Adds the job after all earlier jobs on its cards, and returns its start. `clocks`: by card, the
+// time at which its last job ends.
 double place_sender(const Job& job, int sender, std::vector<double>& clocks) {
   double start = 0;
   for_each_card(job, sender, [&](size_t card) { start = std::max(start, clocks[card]); });
@@ -69,7 +71,7 @@ std::vector<int> in_order(size_t n) {
 
 struct Wave {
   Schedule slots;
-  std::vector<double> load;  // load of the senders after it
+  std::vector<double> load;  // by host: seconds of the jobs that it sends, after this wave
   double deviation = 0;
 };
 
@@ -112,7 +114,7 @@ Wave random_wave(const std::vector<Job>& jobs, std::vector<int> remaining,
   return wave;
 }
 
-// A `Search` finds the shortest schedule by depth-first search.
+// A `Search` finds the shortest schedule by depth-first search over the next job and its sender.
 class Search {
  public:
   Search(const std::vector<Job>& jobs, Schedule incumbent, int hosts, double bound)
@@ -183,7 +185,8 @@ class Search {
   Schedule best_;
   double shortest_ = 0;
   Schedule path_;
-  std::set<std::pair<uint32_t, std::vector<double>>> seen_;  // the same jobs done, the same clocks
+  // States (jobs done, clocks) that were searched already.
+  std::set<std::pair<uint32_t, std::vector<double>>> seen_;
 };
 
 }  // namespace

@@ -13,7 +13,8 @@ namespace {
 
 using Wrong = std::function<tl::unexpected<Error>(const std::string& expected)>;
 
-// Reads "S0RR", and "P1" behind it where parts are allowed, on a mesh of `axes` axes.
+// Reads a layout such as "S0RR" on a mesh of `axes` axes. If `parts`, "P1" or the like may follow
+// the dims.
 Result<Layout> read_layout(std::string_view dims, size_t axes, size_t rank, bool parts,
                            const std::string& entries, const Wrong& wrong) {
   Layout layout;

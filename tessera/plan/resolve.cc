@@ -1,5 +1,5 @@
-// Applies a plan to a graph: stages (they decide which mesh an entry's axes refer to; stages.h),
-// splits, stores. Complexity: entries x (distinct path prefixes + selected ops).
+// Applies a plan to a graph: first stages (stages.h), which decide to which mesh the axes of an
+// entry belong, then splits and stores. Time: entries x (distinct path prefixes + selected ops).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,8 +24,8 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Returns by op dim whether it is frozen: by its mark, or because it is not the first dim of a
-// bracket (only the first may be split).
+// Returns for each op dim whether it is frozen. It is frozen if its mark says so, or if it is a
+// later dim of a bracket, because only the first dim of a bracket may be split.
 std::vector<bool> frozen_dims(const Op& op) {
   std::vector<bool> frozen;
   for (const OpDim& dim : op.annotation.dims) frozen.push_back(dim.mark == Mark::kFrozen);
@@ -87,7 +87,7 @@ class Resolver {
 
   // ---- splits
   Status apply_splits() {
-    // Forward first, then what backward ops inherit, then the entries with a phase of their own.
+    // Backward ops inherit from forward entries; entries with another phase then override that.
     for (size_t e = 0; e < plan().splits.size(); ++e) {
       if (plan().splits[e].phase.value_or(Phase::kForward) == Phase::kForward)
         TESSERA_TRY_VOID(apply_split(e));
@@ -114,7 +114,7 @@ class Resolver {
   }
 
   // ---- pins
-  // Applies the entries of forward ops, or those of the other phases.
+  // Applies the pin entries of forward ops if `forward`, else those of the other phases.
   Status apply_pins(bool forward) {
     for (const PinEntry& entry : plan().pins) {
       if ((entry.phase.value_or(Phase::kForward) == Phase::kForward) == forward)
@@ -167,7 +167,8 @@ class Resolver {
     std::sort(to.at.begin(), to.at.end());
   }
 
-  // Leaves a pinned op whole over the axis of its pin, whatever split entries say.
+  // Removes the axis of each pin from the splits of the op, so that a pin overrides split entries.
+  // A time loop that is skewed by that axis is an error.
   Status settle_pins(const Op& op) {
     OpPlan& plan_of_op = out_.ops[op.id.index()];
     for (const AxisPin& pin : plan_of_op.at) {
@@ -185,7 +186,7 @@ class Resolver {
     return {};
   }
 
-  // Returns the split that `entry` means on `mesh`; nothing if that mesh lacks one of its axes.
+  // Returns the split of entry `e` on the mesh; nothing if the mesh lacks an axis of the entry.
   std::optional<DimSplit> split_on(const Mesh& mesh, size_t e) const {
     const SplitEntry& entry = plan().splits[e];
     DimSplit split;
@@ -283,7 +284,7 @@ class Resolver {
     left_whole_[{op, dim}] = {op, dim, static_cast<int>(entry), why};
   }
 
-  // Checks that the digits of a nested loop's steps are those of its axes.
+  // Checks that a nested loop has one step for each combination of coordinates on its skew axes.
   Status check_nested(const SplitEntry& entry, const DimSplit& split, const Mesh& mesh) const {
     if (split.order != StepOrder::kNested) return {};
     int64_t product = 1;
@@ -295,8 +296,8 @@ class Resolver {
                              product, join(entry.skew, ", "), split.steps));
   }
 
-  // Checks that weighted parts are not split over ranks: the op itself merges them, step by step,
-  // where both outputs are at hand.
+  // Checks that no axis cuts a dim over which the op makes weighted parts. Only a time loop may cut
+  // it, because the op itself merges such parts; at each step it has the values and their weights.
   Status check_space(const SplitEntry& entry, const DimSplit& split, const Op& op,
                      size_t dim) const {
     if (pieces(split, mesh_of(op.id)) == split.steps) return {};
@@ -344,8 +345,8 @@ class Resolver {
                     op.path, op.kind, free.empty() ? "none" : join(free, ", ")));
   }
 
-  // Moves the axes of a split to another stage's mesh; returns false if one is missing there or has
-  // another size.
+  // Replaces the axes of the split by those of the same names in the mesh of stage `to`. Returns
+  // false if an axis is missing there or has another size.
   bool move_split(DimSplit& split, StageId from, StageId to) const {
     const Mesh& here = out_.stages[from.index()].mesh;
     const Mesh& there = out_.stages[to.index()].mesh;
@@ -360,9 +361,10 @@ class Resolver {
                        [&](SkewAxis& skew) { return move(skew.axis); });
   }
 
-  // Makes a view follow its operand if another backward op of the same mirror made this in pieces:
-  // dim by dim, not by names, because a derivative renames what the forward op read by position. A
-  // view does not follow in steps: the pieces that steps made are joined first.
+  // Gives a view the splits of its operand and returns true if another backward op of the same
+  // mirror makes the operand in pieces. Dims are matched by position, because a derivative may
+  // rename a dim that the forward op read by position. Returns false if the operand is made in
+  // steps of a time loop, because its pieces are joined before the view.
   bool follow(const Op& op) {
     const OpId from = op.inputs.empty() ? OpId() : graph_.tensor(op.inputs[0]).producer;
     if (!info_of(op).view || !from.valid()) return false;
@@ -385,7 +387,7 @@ class Resolver {
     return !cut.empty();
   }
 
-  // Inherits pins of axes that the mesh has in the same size.
+  // Copies those pins of `from` to `to` whose axis the mesh of `to`'s stage has with the same size.
   void inherit_pins(const OpPlan& from, OpPlan& to) const {
     const Mesh &there = out_.stages[from.stage.index()].mesh,
                &here = out_.stages[to.stage.index()].mesh;
@@ -431,7 +433,8 @@ class Resolver {
     }
   }
 
-  // Checks that blocks of uneven size are cut over their one axis: other cuts fall elsewhere.
+  // Checks dims whose elements are uneven shards, which a loop over a cut dim makes when it is
+  // written out. Such a dim must be whole, or one axis must cut it into one piece for each shard.
   Status check_blocks(const Op& op) const {
     for (const auto* operands : {&op.annotation.inputs, &op.annotation.outputs}) {
       for (const OperandDims& operand : *operands) {
@@ -455,7 +458,7 @@ class Resolver {
     return {};
   }
 
-  // Returns the axes and loops of a split as plans write them: ["a", "time:2"].
+  // Returns the value of `over` of a split as plans write it: ["a", "time:2"].
   std::string over_text(const Op& op, const DimSplit& split) const {
     std::vector<std::string> items;
     for (const AxisId axis : split.axes)
@@ -464,7 +467,8 @@ class Resolver {
     return fmt::format("[{}]", join(items, ", "));
   }
 
-  // Checks that an axis cuts at most one dim of an op, and that at most one dim has a time loop.
+  // Checks that no axis cuts two dims of the op and that the op has at most one time loop; dims
+  // with "time:rims" share one loop.
   Status check_op(const Op& op) const {
     TESSERA_TRY_VOID(check_blocks(op));
     const OpPlan& op_plan = out_.ops[op.id.index()];
@@ -502,8 +506,8 @@ class Resolver {
     return {};
   }
 
-  // Drops expansions that are not needed because a later entry took the split of the frozen dim
-  // away.
+  // Drops ops from `to_expand` whose frozen dims are not split after all, because a later entry
+  // overrode the split.
   void drop_overridden_expansions() {
     std::erase_if(out_.to_expand, [&](OpId id) {
       const Op& op = graph_.op(id);
@@ -545,7 +549,7 @@ class Resolver {
     return check_kept();
   }
 
-  // Applies compress entries. Integers and scalars (the loss, norms, flags) are sent as they are.
+  // Applies the compress entries. Integers and scalars (the loss, norms, flags) are not compressed.
   Status apply_compress() {
     for (const CompressEntry& entry : plan().compress) {
       StoreEntry selection;
@@ -570,16 +574,16 @@ class Resolver {
     return {};
   }
 
-  // Returns the parameter to which a tensor belongs: a parameter, its gradient and its optimizer
-  // state stay together.
+  // Returns the parameter to which a gradient or an optimizer state belongs; any other tensor
+  // belongs to itself. A `fraction` takes a parameter, its gradient and its state together.
   TensorId owner(TensorId id) const {
     const Tensor& tensor = graph_.tensor(id);
     const bool belongs = tensor.of.valid() && graph_.tensor(tensor.of).role == Role::kParameter;
     return belongs ? tensor.of : id;
   }
 
-  // Returns the selected tensors with the latest first use, as many as fit into the share of their
-  // bytes.
+  // Returns the selected tensors whose first use is latest, as many as fit into the fraction of the
+  // bytes of all selected tensors.
   std::vector<TensorId> share_of(const std::vector<TensorId>& selected, double fraction) const {
     std::vector<size_t> first_use(graph_.tensors().size(), graph_.ops().size());
     for (const Op& op : graph_.ops()) {
@@ -650,7 +654,7 @@ class Resolver {
                              suggestion(nearest(*entry.dim, Names(names.begin(), names.end())))));
   }
 
-  // Returns the axes with these names; empty if the mesh of the tensor's home lacks one.
+  // Returns the axes with these names in the mesh of the tensor's home; nothing if one is missing.
   std::optional<OfPlace<Axes>> axes_at_home(TensorId id,
                                             const std::vector<std::string>& names) const {
     const Stage& home = home_of(id);
@@ -680,7 +684,7 @@ class Resolver {
     return lacks_axis(entry.line, "keep_over", *entry.keep_over, selected.front());
   }
 
-  // Checks that a parameter's copy is cut only over axes over which the parameter rests in shards.
+  // Checks that `keep_over` of a parameter has only axes over which the parameter is cut at rest.
   Status check_kept() const {
     for (const Tensor& tensor : graph_.tensors()) {
       const TensorPlan& rule = out_.tensors[tensor.id.index()];
@@ -715,8 +719,8 @@ class Resolver {
       const Tensor& tensor = graph_.tensor(id);
       return tensor.producer.valid() && graph_.op(tensor.producer).phase == Phase::kForward;
     };
-    // A tensor made of parameters alone (a narrow copy) is no activation; it is computed again only
-    // if the entry selects no activation.
+    // A tensor that is computed from parameters alone (a narrow copy) is no activation. It is
+    // computed again only if the entry selects no activation.
     const bool activations = std::any_of(selected.begin(), selected.end(), [&](TensorId id) {
       return made_forward(id) && !stages_.of_parameters(id);
     });
@@ -736,10 +740,9 @@ class Resolver {
                     role_name(graph_.tensor(selected.front()).role)));
   }
 
-  // Finds the tensors to recompute: only those that a backward op still reads, or that are needed
-  // to make such tensors again, so that nothing is left to do after the graph is transformed.
-  // Tensors that another stage reads for its backward pass are kept: they would be made again only
-  // after that stage's backward pass, which comes first.
+  // Sets `to_recompute`. It stays empty if no backward op reads a tensor that is to be recomputed
+  // or that is needed to make one, so that nothing is left to do after the transform. A tensor that
+  // another stage reads for its backward pass is kept, because that backward pass comes first.
   void find_recomputed() {
     std::vector<bool> read(graph_.tensors().size(), false), crosses(graph_.tensors().size(), false);
     const auto remade = [&](const Op& op) {
@@ -760,7 +763,8 @@ class Resolver {
         }
       }
     }
-    // If one is read, all of them are recomputed: a clone may read another one.
+    // If one of the tensors is read, all of them are recomputed, because a clone of one op may read
+    // the output of another clone.
     bool wanted = false;
     std::vector<TensorId> not_kept;
     for (const Tensor& tensor : graph_.tensors()) {

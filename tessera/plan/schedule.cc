@@ -1,4 +1,5 @@
-// Texts of runs, questions about a shape, and the table of named schedules.
+// Functions for the text of a block run and the shape of a pipeline, and the table of
+// named schedules.
 #include "tessera/plan/schedule.h"
 
 #include <fmt/format.h>
@@ -122,7 +123,7 @@ std::vector<std::string> schedule_names() {
   return names;
 }
 
-// Leaves out backward runs that the stage does not have.
+// Removes the backward runs (B and W) of stages that have no backward pass.
 static void leave_out_missing(Schedule& schedule, const PipelineShape& shape) {
   for (std::vector<BlockRun>& row : schedule) {
     std::erase_if(row, [&](const BlockRun& run) {

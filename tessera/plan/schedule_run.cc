@@ -1,4 +1,5 @@
-// Runs a schedule block by block: whether it finishes, when, and with how much in flight.
+// Runs a schedule block by block to find out whether it finishes, at what times, and with how many
+// micro-batches in flight.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +26,8 @@ std::string stage_list(const std::vector<int64_t>& stages) {
   return names.empty() ? "none" : join(names, ", ");
 }
 
-// A `RowCheck` ticks off the runs of one place.
+// A `RowCheck` marks the runs of one place as seen, and finds runs that are wrong, double
+// or missing.
 class RowCheck {
  public:
   RowCheck(size_t place, const PipelineShape& shape)
@@ -91,12 +93,13 @@ class RowCheck {
 
   size_t place_;
   const PipelineShape& shape_;
-  std::vector<int64_t> stages_;  // at the place
-  std::vector<bool> seen_;       // by index()
+  std::vector<int64_t> stages_;  // stages of the place
+  std::vector<bool> seen_;       // by index(): whether the run was added
   std::set<int64_t> split_;      // stages with W runs
 };
 
-// An `Execution` runs the rows as far as they go; without costs only the order counts.
+// An `Execution` runs the blocks of all places until each place is finished or waits forever. If
+// `costs` is null, it finds no times.
 class Execution {
  public:
   Execution(const Schedule& schedule, const PipelineShape& shape, const UnitCosts* costs)
@@ -156,8 +159,8 @@ class Execution {
  private:
   struct Done {
     bool has_run = false;
-    double end = 0;       // at the places of its stage
-    size_t arrivals = 0;  // index in arrivals_ of the times at its targets
+    double end = 0;       // when the run ends at the places of its stage
+    size_t arrivals = 0;  // index in arrivals_ of its first message; one follows for each target
   };
 
   size_t index(const BlockRun& run) const {
@@ -170,7 +173,8 @@ class Execution {
     return !finished(place) && schedule_[place][next_[place]] == run;
   }
 
-  // Calls visit(run) for what the run needs, until a call returns false; returns true if none did.
+  // Calls visit(need) for each run that `run` needs, until a call returns false. Returns whether no
+  // call returned false.
   template <class Visit>
   bool visit_needs(const BlockRun& run, const Visit& visit) const {
     const auto stage = static_cast<size_t>(run.stage);
@@ -188,8 +192,8 @@ class Execution {
     });
   }
 
-  // Returns whether the place has a next run and everything that it needs, and so have the other
-  // places of its stage.
+  // Returns whether the place can start its next run: all runs that it needs are done, and all
+  // other places of its stage have come to the same run.
   bool can_run(size_t place) const {
     if (finished(place)) return false;
     const BlockRun& run = schedule_[place][next_[place]];
@@ -235,7 +239,8 @@ class Execution {
     send(run, end);
   }
 
-  // Finds the other places that need what a stage makes, in the forward and in the backward pass.
+  // Sets targets_: for each stage the other places that need what its forward and its backward
+  // blocks make.
   void find_targets() {
     for (const BlockRun::Kind kind : {BlockRun::kForward, BlockRun::kBackward}) {
       auto& of_stage = targets_[static_cast<size_t>(kind)];
@@ -255,7 +260,7 @@ class Execution {
   const std::vector<int64_t>& targets(const BlockRun& run) const {
     return targets_[static_cast<size_t>(run.kind)][static_cast<size_t>(run.stage)];
   }
-  // Returns when the place has what the run made.
+  // Returns the time from which the place has the result of the run.
   double arrival(const BlockRun& run, int64_t place) const {
     const Done& made = done(run);
     if (run.kind == BlockRun::kWeight) return made.end;
@@ -279,15 +284,16 @@ class Execution {
 
   const Schedule& schedule_;
   const PipelineShape& shape_;
-  const UnitCosts* costs_;                               // null: times are not asked for
-  std::vector<std::vector<int64_t>> after_, followers_;  // by stage
-  // By kind of run, F and B, and stage: the places to which a message goes.
+  const UnitCosts* costs_;                               // null: no times are wanted
+  std::vector<std::vector<int64_t>> after_, followers_;  // by stage: stages before it, after it
+  // By kind of block (F, B) and by stage: the other places that need the result and so get
+  // a message.
   std::array<std::vector<std::vector<int64_t>>, 2> targets_;
-  std::vector<size_t> next_;       // by place
+  std::vector<size_t> next_;       // by place: number of runs done
   std::vector<PlaceTimes> times_;  // by place
-  std::vector<double> links_;      // from * places + to: free from then on
+  std::vector<double> links_;      // by from * places + to: the time from which the link is free
   std::vector<Done> done_;         // by index()
-  std::vector<double> arrivals_;   // of messages; indexed by Done::arrivals
+  std::vector<double> arrivals_;   // arrival times of messages; Done::arrivals is an index
 };
 
 }  // namespace
@@ -311,8 +317,8 @@ Status check_schedule_finishes(const Schedule& schedule, const PipelineShape& sh
   size_t place = 0;
   while (place < schedule.size() && execution.finished(place)) ++place;
   if (place == schedule.size()) return {};
-  // Every place that does not finish waits for one that does not: following them leads into a
-  // cycle.
+  // Every place that does not finish waits for another place that does not finish, so following the
+  // waits from place to place leads into a cycle.
   std::vector<size_t> path;
   while (std::find(path.begin(), path.end(), place) == path.end()) {
     path.push_back(place);

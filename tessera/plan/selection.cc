@@ -13,7 +13,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Adds all prefixes of `path` that end before a '.', '@' or '#', and the path.
+// Adds to `prefixes` the whole path and all its prefixes that end before a '.', '@' or '#'.
 void add_prefixes(std::string_view path, std::set<std::string>& prefixes) {
   for (size_t end = 0; end < path.size();) {
     end = std::min(path.find_first_of(".@#", end + 1), path.size());
@@ -71,8 +71,8 @@ Result<std::vector<TensorId>> Selection::tensors(const StoreEntry& entry) {
     TESSERA_TRY(const Role role, parse_role(entry));
     for (const Tensor& tensor : graph_.tensors()) {
       if (tensor.role != role || tensor.update_of.valid()) continue;
-      // Gradients at rest are those of parameters; the others are activations of the backward
-      // pass.
+      // The role selects only gradients of parameters, which are at rest. Other gradients are
+      // activations of the backward pass.
       if (role == Role::kGradient && !graph_.is_parameter_gradient(tensor.id)) continue;
       selected.push_back(tensor.id);
     }

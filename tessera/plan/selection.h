@@ -1,5 +1,5 @@
-// The selection of ops and tensors by a plan's entries. An entry that selects nothing is an error
-// with the nearest name that exists.
+// Finds the ops and tensors that the entries of a plan select. If an entry selects nothing, the
+// result is an error that suggests the nearest name in the graph.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@
 
 namespace tessera {
 
-// Returns an error "<file>:<line>: <message>"; without the line if there is none.
+// Returns an error "<file>:<line>: <message>", or "<file>: <message>" if `line` is 0.
 tl::unexpected<Error> plan_error(const Plan& plan, int line, const std::string& message);
 
 // Returns ", did you mean '<best>'?"; "" if `best` is empty.
 std::string suggestion(const std::string& best);
 
-// `GraphNames` are the names in a graph, for plans that are resolved on it one after the other. The
-// graph must outlive them.
+// `GraphNames` are indexes of the op paths and tensor names of a graph. They are made once for all
+// plans that are resolved on the graph. The graph must outlive them.
 struct GraphNames {
   explicit GraphNames(const Graph& graph);
   PathIndex ops, tensors;
@@ -26,11 +26,12 @@ struct GraphNames {
 
 class Selection {
  public:
-  // Makes a selection. All arguments must outlive it; `names` are those of the graph.
+  // Makes a selection. All arguments must outlive it. `names` must be made from `graph`.
   Selection(const Plan& plan, const Graph& graph, GraphNames& names);
-  // Returns the selected ops of a phase, in graph order (selector.h).
+  // Returns the ops of the phase that the pattern selects (selector.h), in graph order. `line`: the
+  // line of the entry, for the error.
   Result<std::vector<OpId>> ops(const std::string& pattern, Phase phase, int line);
-  // Returns the tensors that the entry selects by a pattern, or by "role:gradient" and the like.
+  // Returns the tensors that the entry selects, by a pattern or by a role such as "role:gradient".
   Result<std::vector<TensorId>> tensors(const StoreEntry& entry);
 
  private:
@@ -41,7 +42,7 @@ class Selection {
   GraphNames& names_;
 };
 
-// Resolves the plan as resolve() of plan.h does, with names that are known already.
+// Resolves the plan as resolve() of plan.h does, but does not build the names of the graph again.
 Result<ResolvedPlan> resolve(const Plan& plan, const Graph& graph, GraphNames& names);
 
 }  // namespace tessera

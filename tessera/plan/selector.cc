@@ -35,8 +35,8 @@ std::optional<NumberRanges> number_ranges(std::string_view pattern, size_t open)
   return result;
 }
 
-// `Braces` are the parts of `{a,b}` opened at `open`, as [begin, end) positions, and the closing
-// brace; empty if unclosed.
+// `Braces` describe the text `{a,b}`: the positions [begin, end) of its parts, and that of the
+// closing brace. Without a closing brace there are no parts.
 struct Braces {
   std::vector<std::pair<size_t, size_t>> parts;
   size_t close = 0;
@@ -159,19 +159,20 @@ size_t Glob::step(const Token& token, std::string_view text, size_t position) {
   return kNo;
 }
 
-// Returns where a match of the token, not before `position`, may begin.
+// Returns the first position, at or after `position`, at which the token may match; the size of the
+// text if there is none.
 size_t Glob::first_start(const Token& token, std::string_view text, size_t position) {
   if (token.kind != Token::Kind::kChar) return position;
   return std::min(text.find(token.character, position), text.size());
 }
 
-// Matches greedily with one point of return: after a star, the earliest match of the text before
-// the next star is as good as any, because the end of a match never moves backwards when its start
-// moves forwards.
+// Matches greedily and goes back only to the last star. The tokens between two stars are matched at
+// the earliest position. No later position can be better, because a match that starts later never
+// ends earlier.
 bool Glob::matches(const Sequence& sequence, std::string_view text) {
   size_t token = 0;
   size_t position = 0;
-  size_t star = std::string_view::npos;  // token after the last star
+  size_t star = std::string_view::npos;  // index of the token after the last star
   size_t star_position = 0;
   while (true) {
     if (token == sequence.size()) {
@@ -222,7 +223,8 @@ namespace {
 
 bool ends_prefix(char c) { return c == '.' || c == '@' || c == '#'; }
 
-// A `Part` is the piece by which a prefix is longer than the next shorter prefix.
+// A `Part` identifies a prefix by its parent, which is the next shorter prefix, and by the text
+// that it adds to its parent.
 struct Part {
   int parent = -1;
   std::string_view text;
@@ -240,8 +242,8 @@ PathIndex::PathIndex(const std::vector<std::string_view>& paths) {
   std::unordered_map<Part, int, PartHash> known;  // for look-up only; never iterated
   known.reserve(paths.size() * 2);
   node_of_path_.reserve(paths.size());
-  std::string_view last;                      // neighbours have most prefixes in common
-  std::vector<std::pair<size_t, int>> chain;  // of the last path: ends of prefixes, nodes
+  std::string_view last;  // paths that follow each other have most prefixes in common
+  std::vector<std::pair<size_t, int>> chain;  // prefixes of the last path: (end, node)
   for (std::string_view path : paths) {
     const size_t most = std::min(path.size(), last.size());
     size_t common = 0;
@@ -271,7 +273,7 @@ const std::vector<bool>& PathIndex::select(const std::string& pattern) {
   const auto [it, added] = cache_.try_emplace(pattern);
   if (!added) return it->second;
   const Glob glob(pattern);
-  enum class Below : uint8_t { kMayHit, kHit, kNever };  // of a prefix: the results behind it
+  enum class Below : uint8_t { kMayHit, kHit, kNever };  // result for all paths with this prefix
   std::vector<Below> below(nodes_.size(), Below::kMayHit);
   for (size_t n = 0; n < nodes_.size(); ++n) {
     const Node& node = nodes_[n];
@@ -279,7 +281,7 @@ const std::vector<bool>& PathIndex::select(const std::string& pattern) {
     if (below[n] != Below::kMayHit) continue;
     if (glob.may_end(node.last) && glob.matches(node.text)) {
       below[n] = Below::kHit;
-    } else if (node.parent < 0 ||  // longer ones are mostly refused by their last character
+    } else if (node.parent < 0 ||  // may_end refuses most longer prefixes quickly
                nodes_[static_cast<size_t>(node.parent)].parent < 0) {
       if (!glob.may_begin(node.text)) below[n] = Below::kNever;
     }

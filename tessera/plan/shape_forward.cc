@@ -96,17 +96,20 @@ class Loop {
                     size, entry_.dim, op.path, sum));
   }
 
-  // Sets the number of shards into which the plan splits the dim in these ops: each step takes a
-  // part of every shard, so that it finds its piece where the dim is split already. A causal order
-  // and the rows of a table allow only intervals. Shards of uneven size must be the same in all
-  // ops.
+  // Sets `blocks`, the number of shards into which the plan splits the loop's dim in the selected
+  // ops. A step then takes a part of every shard, so that each rank finds its piece in the shard
+  // that it has. If a selected op is causal along the dim, or if the dim is the rows of a table,
+  // `blocks` is 1, because each step must then take an interval of the dim. If the shards are cut
+  // over several axes, they must have equal sizes; `even_blocks` is the error otherwise.
   void set_blocks(Unrolling& how) {
-    std::set<std::vector<int64_t>> cuts;  // sizes of the axes
+    // Sizes of the axes that cut the dim, one vector for each way.
+    std::set<std::vector<int64_t>> cuts;
     for (const Op& op : graph_.ops()) {
       const int d = selected_[op.id.index()] ? op.annotation.find(entry_.dim) : -1;
       if (d < 0) continue;
       const auto in_order = [&](const OpDim& dim) { return dim.causal_of == d; };
-      // Rows of a table: its pieces rest apart, so that each is cut on its own.
+      // The steps cut the rows of a table into tables of their own, each of which the plan
+      // cuts separately.
       const bool rows = looks_up_rows(op) && op.annotation.inputs[1].dims[0] == DimGroup{d};
       if (rows || std::ranges::any_of(op.annotation.dims, in_order)) {
         how.blocks = 1;
@@ -127,7 +130,7 @@ class Loop {
     }
   }
 
-  // Returns the sizes of the axes that cut the dim.
+  // Returns the sizes of the axes that cut the loop's dim in the op, without axes of size 1.
   std::vector<int64_t> cut_of(const Op& op) {
     std::vector<int64_t> sizes;
     for (const SplitEntry& split : plan_.splits) {
@@ -150,7 +153,7 @@ class Loop {
         if (axis == name) size = std::lcm(size, axis_size);
       }
     };
-    std::map<int64_t, bool> has_own;  // by stage: one of several entries may give it a mesh
+    std::map<int64_t, bool> has_own;  // by stage: whether some entry gives it a mesh of its own
     for (const StageEntry& stage : plan_.stages) {
       look(stage.mesh);
       has_own[stage.at] = has_own[stage.at] || !stage.mesh.empty();
@@ -166,7 +169,7 @@ class Loop {
   const Plan& plan_;
   const LoopEntry& entry_;
   PathIndex paths_;
-  std::vector<bool> selected_;  // by op
+  std::vector<bool> selected_;  // by op: whether the loop has it
 };
 
 // Returns the forward ops that `pattern` selects and that have an expansion.
@@ -182,7 +185,7 @@ Result<std::vector<OpId>> select_expandable(const Plan& plan, const std::string&
     if (!hit[op.id.index()]) continue;
     found = found == nullptr ? &op : found;
     const KindInfo* kind = op.info;
-    // Expansions that free a frozen dim come later: prepare makes those that a split needs.
+    // Expansions that free a frozen dim are left out here. prepare makes those that a split needs.
     if (kind != nullptr && kind->expand && kind->expandable == nullptr) out.push_back(op.id);
   }
   if (!out.empty()) return out;
@@ -195,7 +198,7 @@ Result<std::vector<OpId>> select_expandable(const Plan& plan, const std::string&
       fmt::format("{}:{}: expand = \"{}\" selects {}", plan.file, plan.expand_line, pattern, what));
 }
 
-// Returns the graph with the plan's expansions and reorderings.
+// Returns the graph after the expansions and the reorderings that the plan asks for.
 Result<Graph> apart_and_reordered(const Graph& forward, const Plan& plan) {
   Graph graph = forward;
   std::vector<OpId> expand;

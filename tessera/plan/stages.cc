@@ -14,8 +14,8 @@
 namespace tessera {
 namespace {
 
-// Returns the parameter whose gradient, or whose narrow copy's gradient, the tensor is; else
-// invalid.
+// Returns the parameter p if the tensor is the gradient of p or of the narrow copy of p; else an
+// invalid id.
 TensorId differentiated_parameter(const Graph& graph, const Tensor& tensor) {
   const bool is_gradient = tensor.role == Role::kGradient && tensor.of.valid();
   if (!is_gradient) return {};
@@ -66,8 +66,10 @@ bool Stages::is_named(const Op& op) const { return out_.ops[op.id.index()].stage
 
 StageId& Stages::stage_of(const Op& op) { return out_.ops[op.id.index()].stage; }
 
-// Sets the stages of unnamed forward ops: that of the nearest named op before, else of the first
-// named op, but none before the operands are made. Each step of a loop goes to its own stages.
+// Sets the stage of each forward op that no entry names. This is the stage of the nearest named op
+// before it, else that of the first named op, but never earlier than the stage at which an operand
+// is made. If the steps of a loop have stages of their own, the stages of step s are shifted by s
+// times the number of named stages.
 void Stages::complete_forward() {
   const auto first = std::ranges::find_if(graph_.ops(), [&](const Op& op) {
     return op.phase == Phase::kForward && stage_of(op).valid();
@@ -82,8 +84,8 @@ void Stages::complete_forward() {
     const bool is_named = stage.valid();
     if (behind[op.id.index()] && !is_named) continue;
     if (is_named) current = stage;
-    // A written-out loop begins again with each step: an op is at the stage where it was in the
-    // first step.
+    // The steps of a written-out loop are in the graph one after the other. An op of a later step
+    // gets the stage of the same op in the first step.
     const std::string_view whole = std::string_view(op.path).substr(0, op.path.find('#'));
     const bool in_steps = whole.size() < op.path.size() && op.step < 0;
     if (in_steps && !is_named) {
@@ -111,8 +113,8 @@ void Stages::complete_forward() {
   hasten_sources();
 }
 
-// Places an op that works for the next step, and that no entry names, at the first stage that reads
-// its output in that step.
+// Sets the stage of each op that works for the next training step and that no entry names. This is
+// the first stage that reads the output of the op in the next step.
 void Stages::place_ahead(const std::vector<bool>& behind) {
   std::vector<StageId> first(graph_.tensors().size(), StageId(INT32_MAX));
   const auto reads = [&](const Op& op, StageId stage) {
@@ -141,11 +143,12 @@ bool Stages::may_hasten(TensorId made) const {
   return of_parameters_[made.index()] || of_sources_[made.index()];
 }
 
-// Moves ops that are made of parameters and inputs alone (a weight's cast, a loop's slice of it).
-// An op that no entry names goes to the first stage that reads it, earlier or later, because a
-// parameter rests with its first reader. An op that an entry names may only move to an earlier
-// stage that reads it: the cast of a recycled block's weight bears the block's name, and an earlier
-// pass may be at an earlier stage.
+// Moves ops whose results are computed from parameters and inputs alone (the cast of a weight, a
+// loop's slice of it). An op that no entry names moves to the first stage that reads its result,
+// earlier or later, because a parameter rests with its first reader. An op that an entry names may
+// only move to an earlier stage that reads its result. This happens for a weight that several
+// passes share: its cast has the name of a block of the last pass, but an earlier pass may read it
+// at an earlier stage.
 void Stages::hasten_sources() {
   std::vector<StageId> first(graph_.tensors().size(), StageId(INT32_MAX));
   for (auto op = graph_.ops().rbegin(); op != graph_.ops().rend(); ++op) {
@@ -173,20 +176,23 @@ void Stages::find_earliest_consumers() {
 }
 
 StageId Stages::backward(const Op& op, StageId previous) const {
-  // A forward op that is computed again stays where it was, even if it is a sum of terms that are
-  // made elsewhere: its result is read at its stage, and tensors that cross are kept.
+  // A clone of a forward op that is computed again gets the stage of the original, even if it is a
+  // sum of terms that are made at another stage. Its result is read at that stage, and tensors that
+  // go from stage to stage are kept and not computed again.
   const bool again = op.mirror.valid() && graph_.tensor(op.outputs[0]).role != Role::kGradient;
   if (again) return out_.ops[op.mirror.index()].stage;
   if (op.mirror.valid()) return of_terms(op).value_or(out_.ops[op.mirror.index()].stage);
   if (const auto stage = of_terms(op)) return *stage;
-  for (TensorId output : op.outputs) {  // seeds: with the tensor that they differentiate
+  for (TensorId output : op.outputs) {  // a seed has the stage of the tensor that it differentiates
     const TensorId of = graph_.tensor(output).of;
     if (of.valid()) return home(of);
   }
   return previous;
 }
 
-// Returns the stage of the terms of a sum, if it is one stage: then only the sum crosses.
+// Returns the stage at which all terms of a sum are made; nothing if they are made at several
+// stages or the op is no sum. A sum is computed at the stage of its terms, so that only its result
+// goes to another stage.
 std::optional<StageId> Stages::of_terms(const Op& op) const {
   std::optional<StageId> stage;
   const bool settles = info_of(op).scales && !op.mirror.valid();  // a sum of one term
@@ -209,8 +215,8 @@ StageId Stages::update(const Op& op) const {
   const TensorId parameter = updates_[op.id.index()];
   if (parameter.valid()) return home(parameter);
   if (const auto stage = of_terms(op)) return *stage;
-  // A sum over several stages is at the earliest one, where the last gradients are made. Other ops
-  // (the clip coefficient) are at the first one.
+  // A sum of terms from several stages is at the earliest of these stages, because the last
+  // gradients are made there. Other ops (the clip coefficient) are at stage 0.
   StageId earliest(INT32_MAX);
   for (TensorId input : op.inputs) {
     const OpId producer = graph_.tensor(input).producer;
@@ -230,8 +236,9 @@ StageId Stages::home(TensorId id) const {
   return stage.valid() ? stage : StageId(0);
 }
 
-// Returns the op by which a tensor at rest lies: the first op that reads it; or, if only updates
-// do, the first op that reads the new value (ops that work ahead, graph/ahead.h).
+// Returns the op whose stage becomes the home of a tensor at rest. This is the first op that reads
+// the tensor. If only updates read it, it is the first op that reads the updated value instead,
+// which an op that works ahead does (graph/ahead.h).
 OpId Stages::reader_of(TensorId id) const {
   const OpId first = first_consumer_[id.index()];
   if (!first.valid() || graph_.op(first).phase != Phase::kUpdate) return first;

@@ -1,11 +1,14 @@
-// The stage of each op:
-//   - a forward op: as the plan's entries say, else with the op before it, but at no stage before
-//     one that makes an operand. An op that no entry names and that is made of parameters and
-//     inputs alone (a cast, a loop's slice of a weight) is at the first stage that reads it, and so
-//     is an op whose result is for the next step. A named op of that kind is moved to an earlier
-//     stage that reads it, never to a later one;
-//   - a backward op: with the op that it mirrors; a sum of gradients with its terms;
-//   - an update op: where the tensor that it updates is at rest.
+// Assigns a stage to each op:
+//   - A forward op that a stage entry names gets the stage of the entry. Any other forward op gets
+//     the stage of the op before it in graph order, or a later stage if one of its operands is made
+//     there. There are two exceptions. If an op is computed from parameters and inputs alone (a
+//     cast, a loop's slice of a weight) and no entry names it, it gets the first stage that reads
+//     its result; if an entry names it, it is moved to an earlier stage that reads its result, but
+//     never to a later one. An op whose result is for the next training step also gets the first
+//     stage that reads its result.
+//   - A backward op gets the stage of its mirror. A sum of gradients gets the stage of its terms if
+//     they are all made at one stage.
+//   - An update op gets the stage at which the tensor that it updates is at rest.
 #pragma once
 
 #include <optional>
@@ -18,16 +21,20 @@ namespace tessera {
 
 class Stages {
  public:
-  // Makes the assignment, which writes the stages of `out.ops`. All arguments must outlive it.
+  // Makes an object that writes the stages of `out.ops`. All arguments must outlive it.
   Stages(const Plan& plan, const Graph& graph, ResolvedPlan& out);
   // Assigns the stages. Errors: entries that select nothing.
   Status assign(Selection& selection);
-  // Checks the stages. Errors: an op that reads what a later stage makes, a stage without ops.
+  // Checks the assigned stages. Errors: a forward op reads what a later stage makes; a stage has no
+  // forward ops.
   Status check() const;
-  // Returns where a tensor is at rest: a parameter with the first op that reads it, and its state
-  // and its gradient (that of its narrow copy, too) with the parameter.
+  // Returns the stage at which a tensor is at rest. For a parameter this is the stage of the first
+  // op that reads it. The optimizer state and the gradient of a parameter are at rest with the
+  // parameter, and so is the gradient of its narrow copy. Any other tensor is at the stage of the
+  // op that makes it or first reads it.
   StageId home(TensorId id) const;
-  // Returns whether the tensor is made of parameters and nothing else (a cast).
+  // Returns whether the tensor is computed from parameters and nothing else, as a cast of a
+  // weight is.
   bool of_parameters(TensorId id) const { return of_parameters_[id.index()]; }
 
  private:
@@ -46,13 +53,15 @@ class Stages {
   const Plan& plan_;
   const Graph& graph_;
   ResolvedPlan& out_;
-  const std::vector<TensorId> updates_;  // by op: the parameter that it updates
-  // By tensor: the first op that reads it. If forward ops read it, it is the first of them at the
-  // earliest stage, which need not be the first in graph order: a loop may put the op that cuts a
-  // parameter for a later stage before every reader at an earlier stage.
+  const std::vector<TensorId> updates_;  // by op: the parameter that the op updates
+  // By tensor: the first op that reads the tensor. If several forward ops read it, this is the
+  // first op at the earliest stage of these. That op need not be the first in graph order,
+  // because a loop may put an op that cuts a parameter for a later stage before all readers at
+  // earlier stages.
   std::vector<OpId> first_consumer_;
   std::vector<bool> of_parameters_;
-  // By tensor: whether it is made, by ops that no entry names, from inputs and parameters alone.
+  // By tensor: whether it is computed from inputs and parameters alone, by ops that no stage
+  // entry names.
   std::vector<bool> of_sources_;
 };
 

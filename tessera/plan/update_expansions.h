@@ -1,7 +1,7 @@
-// Updates that a plan takes apart (docs/adr/0036-gradients-by-rows.md). An update is cut as its
-// parameter lies, which is how the forward ops read it. If this cuts a dim that the update needs
-// whole, and over which its expansion (KindInfo::expandable) sums parts, the update is expanded.
-// Private to tessera/plan.
+// Finds the update ops that a plan expands (docs/adr/0036-gradients-by-rows.md). An update is cut
+// in the same way as its parameter, which is cut in the way in which the forward ops read it. If
+// this cuts a dim that the update freezes but its expansion frees (KindInfo::expandable), the
+// update is replaced by its expansion, which sums parts over the dim. Private to tessera/plan.
 #pragma once
 
 #include <vector>
@@ -11,7 +11,8 @@
 
 namespace tessera {
 
-// Returns the updates to expand. `ops`: by op of the graph, what the plan's entries say.
+// Returns the updates to expand. `ops`: by op of the graph, the splits and pins by the
+// plan's entries.
 std::vector<OpId> updates_to_expand(const Graph& graph, const std::vector<OpPlan>& ops);
 
 }  // namespace tessera

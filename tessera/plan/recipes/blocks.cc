@@ -17,16 +17,17 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// A `Scope` holds paths by their components.
+// A `Scope` is a node in the tree of path components. It counts the ops whose paths go through it.
 struct Scope {
   std::map<std::string, Scope> below;
-  Names order;                  // of `below`, as the ops stand
-  int64_t ops = 0, chosen = 0;  // here and below
+  Names order;                  // keys of `below`, in the order of the ops
+  int64_t ops = 0, chosen = 0;  // ops at this node and below it, and the chosen ones
   bool all() const { return chosen == ops; }
   bool any() const { return chosen > 0; }
 };
 
-// Adds the path; returns the scopes that hold the op, from the outermost on.
+// Adds the path of an op to the tree. Returns the scopes along the path, from the outermost to
+// the innermost.
 std::vector<Scope*> add(Scope& top, std::string_view path) {
   std::vector<Scope*> out = {&top};
   ++top.ops;
@@ -45,7 +46,7 @@ void add(Scope& top, std::string_view path, bool chosen) {
   for (Scope* scope : add(top, path)) scope->chosen += chosen ? 1 : 0;
 }
 
-// Writes neighbours of a list of names as ranges: "3", and "4", "5" as "[4-5]".
+// Replaces each run of consecutive numbers in a list of names by a range: "4", "5" become "[4-5]".
 Names with_ranges(const Names& names) {
   Names out;
   for (size_t i = 0; i < names.size();) {
@@ -75,14 +76,16 @@ Names patterns_below(const Scope& scope) {
     }
     flush();
     const Names inside = patterns_below(one);
-    // If nothing is below, the name is an op whose path is a prefix of others' paths.
+    // If no op below is chosen, the name is the whole path of a chosen op, and other paths
+    // continue it.
     out.push_back(inside.empty() ? name : name + "." + alternatives(inside));
   }
   flush();
   return out;
 }
 
-// Returns "blocks.*.attn.q" for "blocks.3.attn.q": one name for the op in every block.
+// Returns the path with "*" in place of each number, so that the op has the same name in every
+// block: "blocks.*.attn.q" for "blocks.3.attn.q".
 std::string in_every_block(const std::string& path) {
   Names parts = split_text(path, '.');
   for (std::string& part : parts) {
@@ -91,7 +94,7 @@ std::string in_every_block(const std::string& path) {
   return join(parts, ".");
 }
 
-// Returns whether the glob selects the op, as selectors match: by any prefix of the path.
+// Returns whether the glob selects the op by any prefix of its path, as selectors do.
 bool selects(const Glob& glob, const Op& op) {
   for (size_t end = 0; end < op.path.size();) {
     end = std::min(op.path.find_first_of(".@", end + 1), op.path.size());
@@ -294,7 +297,8 @@ Names loss_ops(const Graph& graph) {
   const Blocked blocks(graph);
   if (blocks.named) return {"loss"};
   Names paths;
-  std::vector<bool> follows(graph.tensors().size());  // whether it depends on the loss's result
+  // By tensor: whether it depends on a result of the loss.
+  std::vector<bool> follows(graph.tensors().size());
   for (const Op& op : graph.ops()) {
     if (op.phase != Phase::kForward || blocks.holds(op)) continue;
     const bool begins = has_dims(op, "vocab") && op.annotation.find("hidden") < 0;

@@ -1,4 +1,5 @@
-// Tokens over ranks, and attention by rings (docs/strategies/sequence-parallel.md section 2).
+// Writes plans that split tokens over ranks and compute attention with rings
+// (docs/strategies/sequence-parallel.md section 2).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,7 +29,8 @@ Status tokens(PlanText& text, const Graph& graph, const std::string& axes) {
   return {};
 }
 
-// Orders the tokens. Without a causal mask every order has the same work.
+// Puts the tokens in an order that balances the work, or does nothing without a causal mask,
+// because every order then has balanced work.
 void balance(PlanText& text, const Graph& graph, const std::string& order, int64_t ranks) {
   if (order == "none" || ranks == 1 || !is_causal(graph)) return;
   const int64_t pieces = order == "zigzag" ? 2 * ranks : ranks;

@@ -1,11 +1,12 @@
-// Dynamic axial parallelism (docs/strategies/dap.md): blocks that work along the rows of an
-// activation in one part and along its columns in another are cut by the axis that is free.
+// Dynamic axial parallelism (docs/strategies/dap.md). Some models work along the rows of an
+// activation in one part of a block and along its columns in another part. Each part is cut by the
+// axis along which it does not work.
 //
-// A part is the set of ops that a residual sum needs beyond those that earlier sums need. A part is
-// cut by the axis (rows or columns of the sum) for which its ops fetch the fewest elements from
-// other ranks; if both cost the same, by the axis that cuts the activation already. Ops of a part
-// that lack its axis (the bias that one activation makes for another one) are cut where their
-// operand is cut.
+// A part is the set of ops that a residual sum needs and that no earlier sum needs. Its two axes
+// are the rows and columns of the sum. The part is cut by the axis for which its ops fetch fewer
+// elements from other ranks; if both cost the same, by the axis that already cuts the activation.
+// Some ops of a part lack that axis (those that make a bias for one activation from another
+// activation). Such an op is cut by the dim by which its operand is cut.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +23,8 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Returns the dims of an activation between batch and features.
+// Returns the names of all dims of the activation except batch and the last dim, which is
+// the features.
 Names names_of_axes(const Tensor& tensor) {
   Names axes;
   for (size_t i = 0; i + 1 < tensor.dims.size(); ++i) {
@@ -40,8 +42,8 @@ bool has_all(const Tensor& tensor, const Names& names) {
 
 struct Part {
   std::vector<OpId> ops;
-  Names axes;       // of the sum at its end; empty: the part behind the last sum
-  std::string cut;  // one of the axes
+  Names axes;       // axes of its residual sum; empty: the ops after the last sum
+  std::string cut;  // the axis by which the part is cut
 };
 
 class Axial {
@@ -55,8 +57,7 @@ class Axial {
     }
   }
 
-  // Returns whether some activation is cut by one axis in one part and by another axis in another
-  // part.
+  // Returns whether two parts with the same axes are cut by different axes.
   bool alternates() const {
     std::map<Names, std::set<std::string>> cuts;
     for (const Part& part : parts_) {
@@ -66,13 +67,14 @@ class Axial {
                        [](const auto& entry) { return entry.second.size() > 1; });
   }
 
-  // Returns the ops that are cut by each dim, in the order of their first ops.
+  // Returns for each dim the ops that it cuts. The dims are in the order of their first ops.
   const std::vector<std::pair<std::string, std::vector<OpId>>>& cut() const { return cut_; }
 
  private:
   bool is_activation(TensorId tensor) const { return !graph_.parameter_of(tensor).valid(); }
 
-  // Returns whether the op adds activations of the same dims, two axes among them.
+  // Returns whether the op is a residual sum: it adds several activations that have the dims of the
+  // sum, and the sum has two axes (names_of_axes).
   bool is_residual_sum(const Op& op) const {
     if (info_of(op).merges != Combiner::kSum) return false;
     const Tensor& sum = graph_.tensor(op.outputs.at(0));
@@ -105,9 +107,10 @@ class Axial {
     parts_.emplace_back();
   }
 
-  // Returns how many elements the ops that have the dim fetch to one rank: all elements of an
-  // operand that is gathered or an output that is summed, a share of an operand that is cut by its
-  // other axis.
+  // Returns `ranks_` times the number of elements that a rank fetches if the dim cuts all ops of
+  // the part that have it. An operand without the dim is gathered, so all its elements count. An
+  // output that sums over the dim counts twice. If an operand has another dim in the place of this
+  // one, it is redistributed, so that a share of 1 / ranks_ of its elements counts.
   int64_t price(const Part& part, const std::string& dim) const {
     int64_t all = 0;
     for (const OpId id : part.ops) {
@@ -137,7 +140,8 @@ class Axial {
     part.cut = held;
   }
 
-  // Returns the op dim at this position of an operand, if it may be cut; else -1.
+  // Returns the op dim at position `at` of the operand; -1 if that dim may not be cut or `at`
+  // is negative.
   static int op_dim(const Op& op, const OperandDims& operand, int at) {
     if (at < 0) return -1;
     const DimGroup& group = operand.dims[static_cast<size_t>(at)];
@@ -151,8 +155,9 @@ class Axial {
     return -1;
   }
 
-  // Returns the axis by which the tensor is cut: that of the next part whose sum has all axes of
-  // the tensor, or, behind the last such part, that of the last one. "": there is no such part.
+  // Returns the axis by which the tensor should be cut at the end of part `part`. This is the axis
+  // that cuts the next later part whose axes are all dims of the tensor. If there is no later one,
+  // it is the axis that cuts the last such part; "" if there is none at all.
   std::string wanted(const Tensor& tensor, size_t part) const {
     std::string last;
     for (size_t p = 0; p < parts_.size(); ++p) {
@@ -170,7 +175,8 @@ class Axial {
     return -1;
   }
 
-  // Returns the op dim by which an op that lacks the part's axis is cut.
+  // Returns the op dim that cuts an op without the part's axis. It follows the first operand that
+  // is cut, else the wanted cut of the output; -1 if neither gives a dim.
   int aside(const Op& op, size_t part) const {
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const Tensor& operand = graph_.tensor(op.inputs[i]);
@@ -201,9 +207,9 @@ class Axial {
   const Graph& graph_;
   const int64_t ranks_;
   std::vector<Part> parts_;
-  std::vector<size_t> part_of_;        // by op
-  std::map<Names, std::string> held_;  // by axes: the axis that cuts the activation
-  std::vector<int> cuts_;              // position of the dim by which each tensor is cut; -1: whole
+  std::vector<size_t> part_of_;        // by op: index of its part
+  std::map<Names, std::string> held_;  // by the axes of an activation: the axis that cuts it so far
+  std::vector<int> cuts_;              // by tensor: position of the dim that is cut; -1: none
   std::vector<std::pair<std::string, std::vector<OpId>>> cut_;
 };
 
@@ -229,7 +235,7 @@ Result<PlanText> emit_dap(const RecipeArguments& arguments, const Graph& graph) 
       return invalid_input(fmt::format("dap = {} is more than {} = {}", dap, dim, size));
     const std::string pattern = alternatives(patterns_of(graph, ops, dim));
     text.split(pattern, dim, "dap");
-    std::vector<OpId> others;  // ops whose paths begin with the path of one of the ops
+    std::vector<OpId> others;  // ops that the pattern selects though they are not to be cut
     for (const OpId other : selected(graph, pattern)) {
       if (!std::binary_search(ops.begin(), ops.end(), other) && has(graph, other, dim))
         others.push_back(other);

@@ -6,8 +6,8 @@
 namespace tessera::recipes {
 namespace {
 
-// Pieces of one group's shard lie side by side, so that its ranks gather the shard from the other
-// groups in the form in which it is kept.
+// The axes over which tensors rest in shards. dp is the outer axis, so a rank that gathers over
+// `groups` gets one contiguous shard, which is the piece that it keeps for the backward pass.
 constexpr const char* kShards = "dp,groups";
 
 Result<PlanText> emit_data_parallel(const RecipeArguments& arguments, const Graph& graph) {
@@ -28,8 +28,8 @@ Result<PlanText> emit_zero(const RecipeArguments& arguments, const Graph& graph)
   return text;
 }
 
-// Emits hybrid sharding (docs/strategies/data-parallel.md sections 3 and 4): cut over the inner
-// axis dp, whole over the outer axis, replicas.
+// Emits hybrid sharding (docs/strategies/data-parallel.md sections 3 and 4): tensors at rest are
+// cut over the inner axis dp and are whole over the outer axis, replicas.
 Result<PlanText> emit_fsdp(const RecipeArguments& arguments, const Graph& graph) {
   const bool reshard = arguments.flag("reshard"), spread = arguments.flag("spread_state");
   TESSERA_TRY(const Axes shards, dp_groups(arguments, reshard, "reshard = true"));

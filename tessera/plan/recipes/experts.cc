@@ -9,14 +9,15 @@
 namespace tessera::recipes {
 namespace {
 
-// `Mixture` has patterns of the ops of mixtures of experts; "" for ops that a model lacks.
+// A `Mixture` has patterns of the ops of mixtures of experts; "" for ops that a model lacks. A slot
+// is room for one token at an expert.
 struct Mixture {
-  std::string experts;   // ops on slots where their experts are
-  std::string slots;     // ops that slots leave and to which they return
-  std::string shared;    // ops that every token passes beside the experts
-  std::string narrowed;  // products between hidden and the width of tokens at the experts
-  std::string whole;     // ops on whole sequences, such as routing
-  std::string cut;       // those of `whole` that may be cut by tokens again
+  std::string experts;   // ops on slots at the ranks of their experts
+  std::string slots;     // ops that send slots to the experts and receive them back
+  std::string shared;    // experts that all tokens share
+  std::string narrowed;  // products between hidden and the width of tokens at experts
+  std::string whole;     // ops that need whole sequences, such as routing
+  std::string cut;       // ops that `whole` selects but that may be cut by tokens
 };
 
 constexpr const char* kExperts = "blocks.*.moe.{arrive*,gate,act,up,mul,weigh,down}";
@@ -30,10 +31,10 @@ Mixture named_mixture() {
           .cut = "blocks.*.moe.{residual,sum}"};
 }
 
-// Finds the parts by dims and kinds. Slots [experts, batch, capacity, ...] are where their experts
-// are between the op that dispatches them and the op that combines them. A copy of dispatched slots
-// is made at the experts, a copy for the combination is not (models/mixtral.cc: `arrive`,
-// `return`).
+// Finds the ops of a mixture by their dims and kinds. Slots are tensors [experts, batch, capacity,
+// ...]. All ops on slots between the op that dispatches them and the op that combines them are at
+// the experts. A copy of the dispatched slots is at the experts, too, but a copy that the combining
+// op reads is not (models/mixtral.cc: `arrive`, `return`).
 Mixture found_mixture(const Blocked& blocks) {
   const Graph& graph = blocks.graph;
   const auto routes = [&](OpId op) { return info_of(graph.op(op)).work == WorkClass::kRouting; };
@@ -47,7 +48,8 @@ Mixture found_mixture(const Blocked& blocks) {
         info_of(op).scales && std::any_of(readers.begin(), readers.end(), routes);
     (routes(op.id) || comes_back ? beside : at_experts).push_back(op.id);
   }
-  // Experts that all tokens share have the dim ffn as an MLP has; tensor_parallel cuts them as one.
+  // `shared` is empty, because experts that all tokens share have the dim ffn, by which
+  // tensor_parallel cuts them like an MLP.
   return {.experts = pattern_in_blocks(blocks, at_experts),
           .slots = pattern_in_blocks(blocks, beside),
           .shared = "",
@@ -76,9 +78,10 @@ Status check(const RecipeArguments& arguments, const Graph& graph, const Mixture
   return check_zero(arguments);
 }
 
-// Emits the batch over dp and ep, but between `arrive` and `down` the experts over ep. With tp, an
-// expert is cut as an MLP is, or whole experts lie over ep and tp; slots travel in tp pieces of
-// hidden.
+// Emits expert parallelism. The batch is cut over dp and ep, but in the ops of the experts
+// (`arrive` to `down`) the experts are cut over ep and the batch over dp alone. With tp, each
+// expert is cut as an MLP is, or the experts are cut over ep and tp and each stays whole
+// (`experts_over_tp`). A slot is sent in tp pieces of hidden.
 Result<PlanText> emit_expert_parallel(const RecipeArguments& arguments, const Graph& graph) {
   const Blocked blocks(graph);
   const Mixture mixture = blocks.named ? named_mixture() : found_mixture(blocks);
@@ -97,7 +100,7 @@ Result<PlanText> emit_expert_parallel(const RecipeArguments& arguments, const Gr
   if (text.has("ep") || over_tp) text.split(mixture.experts, "experts", over_tp ? "ep,tp" : "ep");
   const bool sequence_shard = arguments.flag("sequence_shard");
   TESSERA_TRY_VOID(tensor_parallel(text, graph, sequence_shard));
-  if (sequence_shard) {  // routing takes whole sequences
+  if (sequence_shard) {  // routing needs whole sequences
     text.split(mixture.whole, "seq", "none");
     text.split(mixture.cut, "seq", "tp");
   }
@@ -107,7 +110,8 @@ Result<PlanText> emit_expert_parallel(const RecipeArguments& arguments, const Gr
   text.split(mixture.slots, latent ? "latent" : "hidden", "tp");
   if (latent) text.split(mixture.narrowed, "latent", "tp");
   TESSERA_TRY_VOID(recompute(text, graph, arguments.text("recompute")));
-  // Tensors rest over the replicas of each; an expert's weights are cut over ep already.
+  // Each tensor rests in shards over its replicas. For an expert's weights these are the ranks of
+  // dp, because ep cuts the experts already.
   zero(text, arguments.number("zero"), "dp,ep");
   return text;
 }

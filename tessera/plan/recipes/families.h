@@ -1,5 +1,5 @@
-// The recipes of each family of strategies, in the order of `tessera plan --list`. A family is one
-// source file of this folder.
+// Functions that return the recipes of each family of strategies. A family is one source file of
+// this folder.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,7 @@ std::vector<Recipe> data_parallel_recipes();
 std::vector<Recipe> tensor_parallel_recipes();
 std::vector<Recipe> pipeline_recipes();
 std::vector<Recipe> megatron_recipes();
-std::vector<Recipe> summa_recipes();  // Cannon and 2.5-D too
+std::vector<Recipe> summa_recipes();  // also Cannon and 2.5-D
 std::vector<Recipe> tensor_parallel_3d_recipes();
 std::vector<Recipe> per_layer_recipes();
 std::vector<Recipe> per_op_recipes();
@@ -22,7 +22,7 @@ std::vector<Recipe> expert_recipes();
 std::vector<Recipe> loop_recipes();
 std::vector<Recipe> sequence_parallel_recipes();
 std::vector<Recipe> axial_recipes();
-std::vector<Recipe> spatial_recipes();  // maps by channels too
+std::vector<Recipe> spatial_recipes();  // also maps cut by channels
 std::vector<Recipe> split_brain_recipes();
 std::vector<Recipe> table_recipes();
 std::vector<Recipe> compression_recipes();

@@ -1,4 +1,4 @@
-// Recipes with a loop over a group of ops or a whole stage.
+// Recipes whose plans have a time loop over a group of ops or over all ops.
 #include <fmt/format.h>
 
 #include "tessera/base/text.h"
@@ -9,7 +9,8 @@
 namespace tessera::recipes {
 namespace {
 
-// Returns the sizes of slices: "4", or "24+16+16+8", which must add up to seq.
+// Returns the keys of a loop entry for the slices, which are given as their number, "4", or as
+// their sizes, "24+16+16+8". The sizes must add up to seq.
 Result<std::string> slices_text(const std::string& slices, int64_t seq) {
   if (seq == 0) return invalid_input("expected ops of blocks with the dim 'seq', found none");
   std::string list = slices;
@@ -25,7 +26,8 @@ Result<std::string> slices_text(const std::string& slices, int64_t seq) {
       return invalid_input(fmt::format(
           "expected slices = a number, or sizes like \"24+16+16+8\", found '{}'", slices));
     }
-    sum = *size > seq ? seq + 1 : std::min(sum + *size, seq + 1);  // any sum above seq is wrong
+    // Larger sums are errors, so the sum is capped at seq + 1.
+    sum = *size > seq ? seq + 1 : std::min(sum + *size, seq + 1);
     sizes.push_back(item);
   }
   if (sizes.size() == 1 && sum <= seq) return fmt::format("steps = {}", sizes[0]);
@@ -36,7 +38,7 @@ Result<std::string> slices_text(const std::string& slices, int64_t seq) {
   return fmt::format("sizes = [{}]", join(sizes, ", "));
 }
 
-// Checks that all ops can work on one slice after the other.
+// Checks that every op with the dim seq can be computed slice by slice.
 Status check_slices(const Graph& graph) {
   for (const Op& op : graph.ops()) {
     const int dim = op.phase == Phase::kForward ? op.annotation.find("seq") : -1;

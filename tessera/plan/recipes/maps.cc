@@ -12,18 +12,20 @@
 namespace tessera::recipes {
 namespace {
 
-// Arguments that are axes too, from the outermost spatial dim to the innermost.
+// The axes for spatial dims, from the outermost dim to the innermost; the arguments have the
+// same names.
 constexpr std::array<const char*, 3> kSpace = {"d", "h", "w"};
 
 const OpDim& op_dim(const Op& op, int dim) { return op.annotation.dims[static_cast<size_t>(dim)]; }
 
-// Returns the names of the dims over which the model convolves, outermost first: those of the
-// convolution with the most of them.
+// Returns the names of the spatial dims of the model, outermost first. They are the dims along
+// which the convolution with the most such dims moves its kernel.
 std::vector<std::string> spatial_dims(const Graph& graph) {
   std::vector<std::string> most;
   for (const Op& op : graph.ops()) {
     if (!is_convolution(op)) continue;
-    // x and y have batch dims, channels and places; the weight has none of the places.
+    // Spatial dims are in x and y but not in the weight. Batch dims are, too; they come before the
+    // first dim that is read through a window.
     std::vector<std::string> dims;
     for (const DimGroup& group : op.annotation.outputs[0].dims) {
       const int dim = group.front();
@@ -37,20 +39,22 @@ std::vector<std::string> spatial_dims(const Graph& graph) {
   return most;
 }
 
-// `Channels` knows the channels of the tensors between convolutions: by tensor the position of its
-// channels, and in which of two turns the convolution is that made them.
+// `Channels` knows for each tensor between convolutions which of its dims counts channels, and
+// whether the convolution that made them is in turn 0 or 1 (the layers take turns, see cut_channels
+// in maps.h).
 class Channels {
  public:
   explicit Channels(const Graph& graph) : graph_(graph), of_(graph.tensors().size()) {}
 
   struct Known {
-    int position = -1;  // among the tensor's dims; -1: its channels are not known
+    int position = -1;  // index of the tensor's dim of channels; -1: not known
     int turn = 1;       // 1 if no convolution has made it, as if a convolution of the second turn
                         // had: the first convolution is then in the first turn
   };
   const Known& of(TensorId tensor) const { return of_[tensor.index()]; }
 
-  // Returns the op dim that makes the channels of the op's outputs; -1 if none may be cut.
+  // Records the channels of the outputs of the op. Returns the op dim that makes these channels; -1
+  // if there is none or it may not be cut.
   int follow(const Op& op) {
     if (is_convolution(op)) {
       const ChannelDims dims = channel_dims(op);
@@ -83,7 +87,7 @@ class Channels {
   }
 
   const Graph& graph_;
-  std::vector<Known> of_;  // by tensor
+  std::vector<Known> of_;  // by tensor: what is known
 };
 
 }  // namespace
@@ -152,7 +156,8 @@ Result<CutMaps> uncut_maps(const RecipeArguments& arguments, const Graph& graph)
 
 namespace {
 
-// Lets ops that read the dim through windows work on tiles of their piece, one after the other.
+// Adds a time loop to the ops that read the dim through windows, so that each rank works on one
+// tile of its piece after the other.
 Status cut_tiles(PlanText& text, const Graph& graph, const RecipeArguments& arguments,
                  const std::string& dim, const std::string& axis, const CutMaps& cut) {
   const int64_t tiles = arguments.number("tiles");
@@ -175,8 +180,8 @@ Status cut_tiles(PlanText& text, const Graph& graph, const RecipeArguments& argu
   return {};
 }
 
-// Lets all but the last of `layers` ops with halos, one behind the other, make the halo of the
-// next.
+// Adds entries by which, in each chain of `layers` ops with halos, all ops but the last compute the
+// halo that the next op needs.
 Status compute_halos(PlanText& text, const Graph& graph, const RecipeArguments& arguments,
                      const std::string& dim, const std::string& over,
                      const std::vector<OpId>& cut) {
@@ -212,7 +217,8 @@ Status cut_space(PlanText& text, const Graph& graph, const RecipeArguments& argu
                                      kSpace[i], text.size(kSpace[i]), dims.size(),
                                      fmt::join(dims, ", ")));
   }
-  size_t tiled = skipped;  // the outermost dim that is cut over ranks, else the outermost dim
+  // Index of the dim with tiles: the outermost one that is cut, else the outermost.
+  size_t tiled = skipped;
   while (tiled < kSpace.size() && !text.has(kSpace[tiled])) ++tiled;
   if (tiled == kSpace.size()) tiled = skipped;
   for (size_t i = skipped; i < kSpace.size(); ++i) {
@@ -248,8 +254,9 @@ Status cut_channels(PlanText& text, const Graph& graph, const RecipeArguments& a
                     CutMaps& cut) {
   if (!text.has("channels") && !text.has("filters")) return {};
   const bool takes_turns = text.has("channels") && text.has("filters");
-  // The dims that a convolution of a turn sums over and makes, and the dim between it and the next
-  // one.
+  // `summed` and `made` return the axes over which a convolution of a turn cuts the
+  // channels that it sums over and makes. `between` returns those for the ops between it
+  // and the next convolution.
   const auto summed = [&](int turn) {
     return std::string(takes_turns && turn == 1 ? "filters" : "channels");
   };
@@ -257,7 +264,8 @@ Status cut_channels(PlanText& text, const Graph& graph, const RecipeArguments& a
     return std::string(takes_turns && turn == 1 ? "channels" : "filters");
   };
   const auto between = [&](int turn) { return made(turn) + "," + summed(turn); };
-  // By dim and axes the ops that are cut in this way, in order of their first ops.
+  // For each pair (dim, axes): the ops whose dim is cut over these axes. The pairs are in the order
+  // of their first ops.
   std::vector<std::pair<std::pair<std::string, std::string>, std::vector<OpId>>> cuts;
   const auto add = [&](const Op& op, int dim, const std::string& over) {
     if (dim < 0) return;

@@ -1,5 +1,5 @@
-// Tensors at rest on the host or on disk (docs/strategies/offload.md): ZeRO-Offload,
-// ZeRO-Infinity, Gemini's static shares.
+// The recipe for tensors that rest on the host or on disk (docs/strategies/offload.md), as in
+// ZeRO-Offload, ZeRO-Infinity and the static shares of Gemini.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -10,7 +10,7 @@
 namespace tessera::recipes {
 namespace {
 
-// Returns a share in the text of the argument: a number from 0 to 1.
+// Returns the text of an argument that must be a number from 0 to 1, in canonical form.
 Result<std::string> share(const RecipeArguments& arguments, std::string_view name) {
   const std::string& text = arguments.text(name);
   double value = -1;
@@ -33,7 +33,8 @@ Result<PlanText> emit_offload(const RecipeArguments& arguments, const Graph& gra
   zero(text, stage);
   if (optimizer != "0") text.rest_in("optimizer.*", to, optimizer);
   if (optimizer != "0" && stage < 3) {
-    // The parameter rests where its state does; the device gets the new values once a step.
+    // A parameter rests on the tier of its optimizer state, and the device gets the new values once
+    // a training step.
     if (stage > 0 && text.has("dp")) {
       text.store("role:parameter", "dp");
       text.keep("role:parameter", "step");

@@ -1,4 +1,4 @@
-// Patterns that select ops, for several groups of ops at once.
+// Finds patterns that select ops, for several groups of ops at once.
 #pragma once
 
 #include <string>
@@ -8,8 +8,9 @@
 
 namespace tessera::recipes {
 
-// Returns patterns_of (writer.h) for each group of forward ops; no op may be twice in a group. The
-// paths of the graph are read once, not once for each group.
+// Returns the result of patterns_of (writer.h) for each group of forward ops. No op may be twice
+// in one group. This is faster than calls for each group, because the paths of the graph are read
+// only once.
 std::vector<std::vector<std::string>> patterns_of_each(
     const Graph& graph, const std::vector<std::vector<OpId>>& groups);
 

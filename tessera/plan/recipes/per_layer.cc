@@ -1,5 +1,5 @@
-// A strategy of its own for each range of layers, on one mesh (docs/planners/galvatron.md section
-// 4).
+// The recipe that gives each range of layers a strategy of its own, on one mesh
+// (docs/planners/galvatron.md section 4).
 #include <algorithm>
 #include <iterator>
 
@@ -13,7 +13,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Joins lists of axes one after the other: "a,c".
+// Joins the lists of axes that are not empty by commas: "a,c".
 std::string joined(const Names& lists) {
   Names some;
   std::copy_if(lists.begin(), lists.end(), std::back_inserter(some),
@@ -21,8 +21,8 @@ std::string joined(const Names& lists) {
   return join(some, ",");
 }
 
-// A `RangeWriter` writes one range, with the ops around the blocks that are treated as the blocks
-// are.
+// A `RangeWriter` writes the entries of one range, including those for the ops before or after the
+// blocks that belong to the range.
 class RangeWriter {
  public:
   RangeWriter(PlanText& text, const Graph& graph, const LayerRange& range, const Axes& axes)
@@ -35,8 +35,8 @@ class RangeWriter {
         cp_(axes_of(range, axes, "cp")),
         ulysses_(axes_of(range, axes, "ulysses")) {}
 
-  // Adds the range. `scopes`: patterns of all ops of the range; `around`: of those that are in no
-  // block.
+  // Adds the entries of the range. `scopes` are patterns of all its ops, `around` patterns of those
+  // of its ops that are in no block.
   Status add(const Names& scopes, const Names& around) {
     const std::string all = alternatives(scopes);
     split(all, "batch", dp_);
@@ -62,7 +62,8 @@ class RangeWriter {
     return out;
   }
 
-  // Adds seq over cp and ulysses, and over tp between the ops that tp cuts.
+  // Cuts seq over cp and ulysses. If the range has sequence_shard, also cuts it over tp in the ops
+  // whose heads, ffn or vocab tp does not cut.
   void add_tokens(const std::string& all, const Names& around) {
     const std::string whole = joined({cp_, ulysses_});
     split(all, "seq", joined({whole, range_.sequence_shard ? tp_ : ""}));
@@ -82,7 +83,7 @@ class RangeWriter {
       return invalid_input("spec: '" + range_.text +
                            "' needs ops blocks.*.attn.core with the dim 'kv', found none");
     }
-    std::string cut = "heads";  // by tp
+    std::string cut = "heads";  // the dim that tp cuts
     if (!tp_.empty() && !attention.empty()) {
       TESSERA_TRY(cut, heads_dim(graph_, "tp", range_.degree("tp")));
       split(attention, cut, tp_);
@@ -91,7 +92,8 @@ class RangeWriter {
       const int64_t tp = range_.degree("tp"), all = tp * range_.degree("ulysses");
       TESSERA_TRY(const std::string heads,
                   heads_dim(graph_, tp == 1 ? "ulysses" : "tp * ulysses", all));
-      // Where tp cuts the few key heads, ulysses cuts the query heads of each.
+      // If tp cuts the key heads and there are too few of these for tp * ulysses ranks, ulysses
+      // cuts the query heads of each key head.
       const bool apart = cut == "heads" && size_of(graph_, attention, "heads") < all && tp > 1;
       text_.split(cores, "seq", cp_);
       split(cores, apart ? "group" : heads, apart ? ulysses_ : joined({tp_, ulysses_}));
@@ -109,8 +111,8 @@ class RangeWriter {
     if (range_.zero >= 3) text_.store(parameters, over);
   }
 
-  // Returns a pattern of parameters. They have the names of their ops if blocks have; else each is
-  // named.
+  // Returns a pattern of the range's parameters. In a graph with ops blocks.<i> the parameters are
+  // named after their ops, so the patterns of the ops are used; else each parameter is listed.
   std::string parameters_of(const Names& scopes) const {
     if (block_count(graph_) > 0) return alternatives(scopes) + ".*{weight,bias}";
     Names names;
@@ -128,7 +130,7 @@ class RangeWriter {
   PlanText& text_;
   const Graph& graph_;
   const LayerRange& range_;
-  const std::string layers_;                  // pattern of block numbers; "": around the blocks
+  const std::string layers_;  // pattern of block numbers; "": the range has no blocks
   const std::string tp_, dp_, cp_, ulysses_;  // axes
 };
 

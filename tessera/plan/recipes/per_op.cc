@@ -1,5 +1,5 @@
-// Separate splits for each kind of op of a block, as Alpa's intra-operator plans have them
-// (docs/planners/alpa.md).
+// The recipe with separate splits for each kind of op in a block, as in Alpa's intra-operator
+// plans (docs/planners/alpa.md).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 using Splits = std::vector<std::pair<std::string, std::string>>;  // dim, axes
 
-// Reads a mesh: "a2,b2".
+// Reads the text of a mesh, "a2,b2", which is the names and sizes of its axes.
 Result<Axes> parse_mesh(const std::string& mesh) {
   Axes axes;
   for (const std::string& part : split_text(mesh, ',')) {
@@ -28,8 +28,8 @@ Result<Axes> parse_mesh(const std::string& mesh) {
   return axes;
 }
 
-// Returns the ops that a name of an entry selects: those that share the work of a part, not its
-// residual sums.
+// Returns a pattern of the ops that the name of an entry means. For "attention" and "mlp" these are
+// the ops with the dim heads or ffn, so no residual sums.
 std::string selected_op(const Graph& graph, const std::string& name) {
   const size_t at = name.find('@');
   const std::string part = name.substr(0, at);
@@ -40,8 +40,8 @@ std::string selected_op(const Graph& graph, const std::string& name) {
   return name;
 }
 
-// Adds an entry "mlp@[0-1]=batch:a,ffn:b": these splits, and no other of the dims that earlier
-// entries split.
+// Adds the splits of an entry such as "mlp@[0-1]=batch:a,ffn:b". Dims that earlier entries split
+// and this entry does not name are made whole in its ops.
 Status add_entry(PlanText& text, const Graph& graph, const std::string& entry) {
   const auto wrong = [&](std::string_view expected) {
     return invalid_input(fmt::format("spec: expected {}, found '{}'", expected, entry));

@@ -41,7 +41,7 @@ Selected ops_where(const Blocked& blocks, Predicate&& is_meant) {
   return out;
 }
 
-// Selects norms with parameters of their own; a softmax is none.
+// Selects the norms that have parameters, so no softmax.
 Selected norms(const Blocked& blocks) {
   return ops_where(blocks, [&](const Op& op) {
     return info_of(op).work == WorkClass::kNorm &&
@@ -58,7 +58,8 @@ Selected activations(const Blocked& blocks) {
 
 Selected cores(const Blocked& blocks) { return ops_where(blocks, is_core); }
 
-// Selects the ops of latent attention between the product that makes the dim `rank` and the core.
+// Selects the ops of latent attention after the product that makes the narrow dim `rank` and before
+// the core.
 Selected widened(const Blocked& blocks) {
   const Graph& graph = blocks.graph;
   std::vector<bool> narrow(graph.tensors().size());
@@ -76,8 +77,8 @@ Selected scope(const Blocked& blocks, std::string_view name) {
   return ops_where(blocks, [&](const Op& op) { return in_scope(blocks, op, name); });
 }
 
-// Selects the ops of state space blocks, except products, ops that make a product's input, and
-// scans.
+// Selects the ops of state space blocks, except products, scans, and ops that make the input of
+// a product.
 Selected scan_inputs(const Blocked& blocks) {
   const Graph& graph = blocks.graph;
   std::vector<bool> read(graph.tensors().size());
@@ -99,12 +100,13 @@ Selected everything(const Blocked& blocks) {
   return ops_where(blocks, [](const Op&) { return true; });
 }
 
-// A `Module` is a word of the argument and the ops that it recomputes. If they are most of a block
-// (`whole`), the plan names the block, and then the ops that are kept.
+// A `Module` is a word that the argument `recompute` may have, with the ops that are then computed
+// again. If these are most of a block (`whole`), the plan has an entry for the whole block and one
+// for the ops that are kept.
 struct Module {
   const char* name;
   std::function<Selected(const Blocked&)> ops;
-  const char* needs;  // a part that a graph with such ops has
+  const char* needs;  // text for the error if the graph has no such ops
   bool whole = false;
 };
 
@@ -142,7 +144,8 @@ Selected leaving(const Blocked& blocks) {
   return out;
 }
 
-// Returns names inside a block; `which`: of the marked ops (true) or of all others (false).
+// Returns the names inside their blocks of the ops in blocks for which `marked` has the
+// value `which`.
 std::vector<std::string> names_of(const Blocked& blocks, const Selected& marked, bool which) {
   std::vector<std::string> names;
   for (const Op& op : blocks.graph.ops()) {
@@ -151,8 +154,9 @@ std::vector<std::string> names_of(const Blocked& blocks, const Selected& marked,
   return names;
 }
 
-// Returns these names for blocks that were found, as patterns of tensors: the paths of the ops, if
-// their outputs are named like them, else each tensor's name.
+// Returns patterns of the outputs of the marked ops, for blocks without names. If all these
+// tensors are named like the ops that make them, the patterns are prefixes of paths; else the
+// names of the tensors.
 std::vector<std::string> tensors_of(const Blocked& blocks, const Selected& marked) {
   const Graph& graph = blocks.graph;
   std::vector<OpId> ops;
@@ -170,8 +174,8 @@ std::vector<std::string> tensors_of(const Blocked& blocks, const Selected& marke
 }
 
 struct Asked {
-  Selected ops;        // ops that are computed again; ops that leave their block are not
-  bool whole = false;  // whether it is all of the blocks except a few ops
+  Selected ops;        // ops to compute again; none whose result is read outside its block
+  bool whole = false;  // whether some word has Module::whole
 };
 
 Result<Asked> ops_to_recompute(const Blocked& blocks, const std::string& what) {
@@ -179,7 +183,7 @@ Result<Asked> ops_to_recompute(const Blocked& blocks, const std::string& what) {
   for (const std::string& word : split_text(what, '+')) {
     const auto module = std::find_if(modules().begin(), modules().end(),
                                      [&](const Module& known) { return word == known.name; });
-    if (module == modules().end()) continue;  // none
+    if (module == modules().end()) continue;  // the word is "none"
     const Selected ops = module->ops(blocks);
     if (std::find(ops.begin(), ops.end(), true) == ops.end())
       return invalid_input(fmt::format("recompute = {} needs {}, found none", word, module->needs));

@@ -1,5 +1,5 @@
-// Long sequences: tokens over ranks everywhere, attention by rings, by all-to-alls, or both
-// (docs/strategies/sequence-parallel.md sections 2 to 4).
+// Recipes for long sequences. Tokens are cut over ranks in all ops; attention exchanges data by
+// rings, by all-to-alls, or by both (docs/strategies/sequence-parallel.md sections 2 to 4).
 #include <fmt/format.h>
 
 #include "tessera/plan/recipes/families.h"
@@ -37,8 +37,8 @@ Result<PlanText> emit_rsa(const RecipeArguments& arguments, const Graph& graph) 
   return text;
 }
 
-// Emits a plan whose attention sees whole sequences (or, with rings, the ring's cut of them) of
-// some of the heads.
+// Emits a plan in whose attention a rank has some of the heads and, for these, the whole sequence.
+// With rings it has only the piece of the sequence that its coordinate on the ring gives it.
 Result<PlanText> emit_ulysses(const RecipeArguments& arguments, const Graph& graph) {
   const bool rings = arguments.numbers.contains("ring");
   const int64_t ring = rings ? arguments.number("ring") : 1, sp = arguments.number("sp");

@@ -1,4 +1,5 @@
-// Maps cut in space and by channels (docs/strategies/spatial.md).
+// Recipes that cut the maps of convolutional networks in space and by channels
+// (docs/strategies/spatial.md).
 #include "tessera/base/text.h"
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/maps.h"
@@ -7,7 +8,7 @@
 namespace tessera::recipes {
 namespace {
 
-// Emits replicas whose maps are cut as the arguments say.
+// Emits a data parallel plan whose replicas cut maps as the arguments say.
 Result<PlanText> emit_maps(const RecipeArguments& arguments, const Graph& graph) {
   Axes axes;
   for (const std::string& name : split_text(std::string(kMapAxes), ','))
@@ -20,7 +21,8 @@ Result<PlanText> emit_maps(const RecipeArguments& arguments, const Graph& graph)
   const size_t replicas = text.splits.size() - before;
   TESSERA_TRY_VOID(cut_space(text, graph, arguments, cut));
   TESSERA_TRY_VOID(cut_channels(text, graph, arguments, cut));
-  // Behind the last op that is cut, each rank has samples of its own.
+  // After the last op that is cut, the batch is cut over all ranks, so that each rank has samples
+  // of its own.
   const std::vector<OpId> behind = cut.behind(graph);
   if (text.splits.size() > before + replicas && !behind.empty() && arguments.flag("samples"))
     text.split(alternatives(patterns_of(graph, behind, "batch")), "batch", all);

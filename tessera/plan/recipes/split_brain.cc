@@ -1,5 +1,5 @@
-// Convolutions of replicas, dense layers shared in groups of ranks
-// (docs/strategies/split-brain.md).
+// The recipe for networks with data parallel convolutions and dense layers that a group of ranks
+// shares (docs/strategies/split-brain.md).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,16 +14,16 @@ namespace {
 
 constexpr const char* kGroup = "groups";
 
-// A `DenseLayer` is a product with a parameter behind the last convolution.
+// A `DenseLayer` is a product with a parameter after the last convolution.
 struct DenseLayer {
   OpId op;
-  std::string in, out;  // the first dim that it sums over, and the first one that it makes
+  std::string in, out;  // first dim that it sums over, first dim that it makes
 };
 
 struct DensePart {
   std::vector<DenseLayer> layers;
   std::vector<OpId> ops;  // forward ops with a batch, from the first layer on
-  OpId before;            // the op that makes the first layer's input; invalid: none does
+  OpId before;            // the op that makes the first layer's input; invalid if none
 };
 
 bool makes_batch(const Graph& graph, OpId op) {
@@ -63,8 +63,9 @@ Result<DensePart> find_dense(const Graph& graph) {
                                             : "dense layers behind the last convolution"));
 }
 
-// Returns the ops of the part that have the dim of a layer's features and work on features one by
-// one: the layer itself and the ops behind it, up to the layers that sum over the features.
+// Returns the ops that can be cut by the features that dense layer `layer` makes. These are the
+// layer and the ops between it and the next layer, if they have the dim of the features and do not
+// sum over it.
 std::vector<OpId> with_features(const Graph& graph, const DensePart& part, size_t layer) {
   std::vector<OpId> out;
   const OpId end = layer + 1 < part.layers.size() ? part.layers[layer + 1].op
@@ -79,8 +80,8 @@ std::vector<OpId> with_features(const Graph& graph, const DensePart& part, size_
   return out;
 }
 
-// Cuts each dense layer by the dim that it makes; in pairs, every second layer by the dim that it
-// sums over, so that nothing moves in front of it.
+// Cuts each dense layer by the dim that it makes. If `pairs`, every second layer is cut by the dim
+// that it sums over instead, so that its input need not be gathered.
 void cut_features(PlanText& text, const Graph& graph, const DensePart& part, bool pairs,
                   const std::string& over) {
   const auto add = [&](const std::vector<OpId>& ops, const std::string& dim) {
@@ -115,8 +116,8 @@ Result<PlanText> emit_split_brain(const RecipeArguments& arguments, const Graph&
   TESSERA_TRY(const DensePart part, find_dense(graph));
   TESSERA_TRY_VOID(check_scheme(arguments, graph, part));
   const std::string all = fmt::format("dp,{}", kGroup), &scheme = arguments.text("scheme");
-  // There are no more turns than a rank has samples; 0 samples mean that the batch is not known
-  // yet.
+  // The number of turns is at most the number of samples of a rank. 0 samples mean that the batch
+  // is not known yet.
   const int64_t ranks = text.product(all), batch = size_of(graph, "*", "batch");
   const int64_t samples = batch / ranks;
   int64_t turns = samples == 0 ? text.size(kGroup) : std::min(text.size(kGroup), samples);
@@ -131,7 +132,8 @@ Result<PlanText> emit_split_brain(const RecipeArguments& arguments, const Graph&
   };
   text.split(of_part(part.ops), "batch", "dp");
   if (scheme == "b" && text.has(kGroup)) {
-    // The first layer takes turns; its output is where the other layers want it.
+    // The first layer works on the samples of one rank in each turn, and its output already has the
+    // layout that the other layers want.
     text.split(of_part({part.layers.front().op}), "batch",
                fmt::format("dp,time:{}", text.size(kGroup)));
   }
@@ -145,8 +147,8 @@ Result<PlanText> emit_split_brain(const RecipeArguments& arguments, const Graph&
     if (!read.empty()) text.keep(alternatives(patterns_of(graph, read)), "micro_batch");
   }
   if (scheme == "c" && turns > 1) {
-    // The op in front is cut among all ranks and is part of the loop, so that each turn takes a
-    // part of every rank's samples.
+    // The op before the dense layers is part of the loop. It is cut over all ranks, so each turn
+    // takes a part of every rank's samples.
     std::vector<OpId> ops = part.ops;
     ops.insert(ops.begin(), part.before);
     text.loop(of_part(ops), "batch", fmt::format("steps = {}", turns));

@@ -1,4 +1,4 @@
-// Stages of the schedules (docs/strategies/pipelines.md).
+// Writes the stages that each schedule needs (docs/strategies/pipelines.md).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,8 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Returns the blocks in `count` runs: "blocks.[0-2]", "blocks.3", ...
+// Divides the blocks into `count` runs of consecutive blocks and returns a pattern for each:
+// "blocks.[0-2]", "blocks.3", ...
 Result<Names> runs_of_blocks(const Blocks& blocks, int64_t count, const std::string& what) {
   const int64_t layers = blocks.count();
   if (layers < count) {
@@ -28,7 +29,8 @@ Result<Names> runs_of_blocks(const Blocks& blocks, int64_t count, const std::str
   return runs;
 }
 
-// Makes each run a stage, with the ops before the blocks and after them.
+// Adds one stage for each run. The ops before the blocks join the first stage, the ops after the
+// blocks the last one.
 void add_stages(PlanText& text, const Names& runs, const Names& before, const Names& after) {
   for (size_t s = 0; s < runs.size(); ++s) {
     Names parts;
@@ -39,7 +41,8 @@ void add_stages(PlanText& text, const Names& runs, const Names& before, const Na
   }
 }
 
-// Adds passes without gradient first, paths "pass.<p>.<...>"; the training pass lacks the prefix.
+// Adds the stages of each pass without gradient, whose ops are "pass.<p>.<...>", and then those of
+// the training pass, whose paths have no such prefix.
 Status add_passes(PlanText& text, const Names& runs, Names before, const Names& after,
                   const Graph& graph) {
   std::erase_if(before, [](const std::string& top) { return top == "pass" || top == "recycle"; });
@@ -54,7 +57,8 @@ Status add_passes(PlanText& text, const Names& runs, Names before, const Names& 
   return {};
 }
 
-// Adds embedding and head on the ranks of all places, as stages of their own around the others.
+// Adds the embedding as the first stage and the head as the last one, both on the ranks of all
+// places, and the stages of the blocks between them.
 Status add_spanning(PlanText& text, const Names& runs, const Names& before, Names after,
                     const Graph& graph) {
   const auto with_vocab = [&](const std::string& top) { return has_dim(graph, top, "vocab"); };

@@ -11,8 +11,9 @@
 namespace tessera::recipes {
 namespace {
 
-// `Products2d` are the matrix products of a model: the dims that a second operand brings into a
-// product's result, and the dims that products sum over, with the paths of these products.
+// `Products2d` describes the matrix products of a model. `made` has the names of the dims of
+// results that come from the second operand. `summed` has for each dim that products sum over the
+// paths of these products.
 struct Products2d {
   std::vector<std::string> made;
   std::map<std::string, std::vector<std::string>> summed;
@@ -22,12 +23,15 @@ Products2d all_products(const Graph& graph) {
   Products2d out;
   for (const Op& op : graph.ops()) {
     if (op.phase != Phase::kForward || info_of(op).work != WorkClass::kMatmul) continue;
-    if (op.annotation.inputs.size() < 2) continue;  // the op turns or renames one operand
+    // The op has one operand, which it transposes or renames.
+    if (op.annotation.inputs.size() < 2) continue;
     for (size_t d = 0; d < op.annotation.dims.size(); ++d) {
       const auto dim = static_cast<int>(d);
       const bool summed = op.annotation.reduces(dim, 0);
-      const bool shared = op.annotation.inputs[0].contains(dim);  // and not summed: a stack
-      if (!op.annotation.inputs[1].contains(dim) || (shared && !summed)) continue;  // rows
+      // If it is not summed, a dim of stacked products.
+      const bool shared = op.annotation.inputs[0].contains(dim);
+      // A dim of the first operand alone, or of stacked products.
+      if (!op.annotation.inputs[1].contains(dim) || (shared && !summed)) continue;
       const std::string& name = op.annotation.dims[d].name;
       if (summed) {
         out.summed[name].push_back(op.path);
@@ -47,11 +51,11 @@ Status enough_heads(const Graph& graph, const std::string& attention, const std:
                                    size_of(graph, attention, "group")));
 }
 
-// Emits Optimus 2-D: each matrix product as steps over its reduction dim, its output features over
-// the columns, the batch over depth and rows; the residual stream is cut over the columns
-// (docs/strategies/summa.md sections 2 to 4; with depth: section 8). On a rectangle the number of
-// steps is the least common multiple of its sides. With rotated steps the operands move around
-// rings (Cannon).
+// Emits the 2-D scheme of Optimus (docs/strategies/summa.md sections 2 to 4; section 8 for
+// `depth`). Each matrix product is a time loop over the dim that it sums over. Its output features
+// are cut over the columns of the mesh, as is the residual stream; the batch is cut over depth and
+// rows. On a rectangular mesh the number of steps is the least common multiple of its sides. If
+// `rotated`, the operands move around rings (Cannon's scheme).
 Result<PlanText> emit_grid(const RecipeArguments& arguments, const Graph& graph, bool rotated) {
   const int64_t rows = arguments.number("q");
   const int64_t cols = arguments.number("cols") > 0 ? arguments.number("cols") : rows;
@@ -68,14 +72,16 @@ Result<PlanText> emit_grid(const RecipeArguments& arguments, const Graph& graph,
                             const std::string& over) {
     if (!ops.empty() && has_dim(graph, ops, dim)) text.split(ops, dim, over, rotation);
   };
-  // A dim with fewer elements than steps is not walked: its pieces are gathered.
+  // Makes the products a loop over the dim. If the dim has fewer elements than steps, there is no
+  // loop, and its pieces are gathered.
   const auto walk = [&](const std::string& ops, const std::string& dim) {
     const bool enough = !ops.empty() && size_of(graph, ops, dim) >= steps;
     split_if(ops, dim, enough ? fmt::format("time:{}", steps) : "");
   };
   const std::string_view side = arguments.number("cols") > 0 ? "cols" : "q";
   const std::string attention = scope_with(graph, "attn", "heads");
-  const bool chain = attention.empty() && !Blocked(graph).named;  // of products with any dims
+  // The model is a chain of products without a known structure.
+  const bool chain = attention.empty() && !Blocked(graph).named;
   if (chain) {
     const Products2d layers = all_products(graph);
     for (const std::string& dim : layers.made) {

@@ -1,6 +1,6 @@
-// Embedding tables on many devices, dense layers data parallel (docs/theory/zionex-dlrm.md
-// section 4): whole tables on one rank each, or their rows, their columns, or both cut; the first
-// rows of each on every rank.
+// The recipe for embedding tables on many devices, with data parallel dense layers
+// (docs/theory/zionex-dlrm.md section 4). Each table is on one rank as a whole, or its rows, its
+// columns or both are cut. The first rows of each table may be on every rank.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,13 +18,13 @@ namespace {
 // A `Spread` is a look-up whose table the plan spreads.
 struct Spread {
   LookUp look_up;
-  std::string ops;   // ops that read the rows that are spread
-  int64_t rows = 0;  // number of these rows
-  bool hot = false;  // whether the table's first rows lie on every rank, in a piece of their own
+  std::string ops;   // pattern of the op that reads the rows that are spread
+  int64_t rows = 0;  // number of rows that are spread
+  bool hot = false;  // whether the first rows are apart, on every rank
 };
 
-// Returns by table its place: the largest table first goes to the place with the least (LPT, Graham
-// 1969).
+// Returns for each table its place. The tables are placed in order of falling size, each at the
+// place that has the fewest elements so far (LPT, Graham 1969).
 std::vector<int64_t> balanced(const Graph& graph, const std::vector<Spread>& tables,
                               int64_t places) {
   std::vector<size_t> order(tables.size());
@@ -42,7 +42,8 @@ std::vector<int64_t> balanced(const Graph& graph, const std::vector<Spread>& tab
   return place;
 }
 
-// Returns an op that reads the table without looking up rows (a tied head); null if there is none.
+// Returns an op that reads the table but does not look up rows in it (a tied head); null if there
+// is none.
 const Op* other_reader(const Graph& graph, TensorId table) {
   for (const Op& op : graph.ops()) {
     for (size_t i = 0; i < op.inputs.size(); ++i) {
@@ -52,11 +53,12 @@ const Op* other_reader(const Graph& graph, TensorId table) {
   return nullptr;
 }
 
-// Cuts tables of more than `hot` rows into two (a loop over their rows): the first rows stay
-// replicated, and the ops that read the others, step 1 of the loop, are spread.
+// Adds a loop of two steps over the rows of each table with more than `hot` rows. The rows of step
+// 0 stay on every rank; the rows of step 1 are spread. Returns what is to be spread. Errors: an op
+// cannot be looped over its rows; another op also reads the table.
 Result<std::vector<Spread>> cut_hot_rows(PlanText& text, const Graph& graph, int64_t hot) {
   std::vector<Spread> out;
-  std::map<std::pair<std::string, int64_t>, std::vector<std::string>> loops;  // by dim and its size
+  std::map<std::pair<std::string, int64_t>, std::vector<std::string>> loops;  // by (dim, size)
   for (LookUp& look_up : look_ups_of(graph)) {
     const int64_t rows = graph.tensor(look_up.table).dims[0].size;
     Spread one{look_up, look_up.ops, rows, hot > 0 && rows > hot};
@@ -88,8 +90,9 @@ Result<PlanText> emit_tables(const RecipeArguments& arguments, const Graph& grap
   TESSERA_TRY_VOID(check_zero(arguments));
   const int64_t nodes = arguments.number("nodes"), dp = arguments.number("dp");
   const std::string& by = arguments.text("by");
-  // Samples are placed so that parts that a node has scattered over its ranks go to the same ranks
-  // of other nodes.
+  // The order of these axes decides which samples a rank has. With dp as the outer axis, the parts
+  // that a node has scattered over its ranks are needed by the ranks with the same numbers in
+  // other nodes.
   const std::string all = "dp,nodes";
   PlanText text{.mesh = {{"nodes", nodes}, {"dp", dp}},
                 .micro_batches = arguments.number("micro_batches")};
@@ -102,11 +105,12 @@ Result<PlanText> emit_tables(const RecipeArguments& arguments, const Graph& grap
   const bool in_node = by == "table_row", one_rank = by == "table";
   const std::vector<int64_t> place = balanced(graph, tables, one_rank ? nodes * dp : nodes);
   struct Alike {
-    std::vector<OpId> whole;         // look-ups of tables that are spread as a whole
-    std::vector<std::string> rests;  // ops that read the spread rows of the other tables
+    std::vector<OpId> whole;         // look-ups of tables all of whose rows are spread
+    std::vector<std::string> rests;  // patterns of the look-ups of the spread rows of other tables
     bool has_batch = false;
   };
-  std::map<std::pair<std::string, std::string>, Alike> alike;  // by names of dims
+  // For each pair of names of dims (rows, width): the look-ups of tables with these dims.
+  std::map<std::pair<std::string, std::string>, Alike> alike;
   for (const Spread& table : tables) {
     Alike& same = alike[{table.look_up.rows, table.look_up.width}];
     if (table.hot) {

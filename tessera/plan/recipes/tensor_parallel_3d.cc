@@ -12,9 +12,9 @@
 namespace tessera::recipes {
 namespace {
 
-// `Rows` writes which axes cut the rows (the dim `batch`) of each op. A selector also takes the ops
-// whose paths begin with a path that it names ("q" takes "q.a"), so entries with short paths are
-// written first, and entries with longer paths state the differences.
+// `Rows` writes the split entries for the rows (the dim `batch`) of each op. A selector with the
+// path "q" also selects the op "q.a". So entries with short paths are written first, and entries
+// with longer paths then override them where another split is wanted.
 class Rows {
  public:
   Rows(PlanText& text, const Graph& graph, std::string everywhere)
@@ -25,8 +25,8 @@ class Rows {
     text_.split("*", "batch", everywhere_);
   }
 
-  // Cuts rows. `product`: the axes for the ops of blocks that have the dims `features` and hidden;
-  // `between`: for those that have `features` but not hidden.
+  // Writes the splits of the ops of blocks that have the dim `features`. Ops that also have the dim
+  // hidden get the axes `product`, the others get the axes `between`.
   void cut(const std::string& features, const std::string& product, const std::string& between) {
     const std::vector<std::string> wanted = wanted_axes(features, product, between);
     std::map<std::ptrdiff_t, std::vector<OpId>> by_depth;
@@ -46,7 +46,8 @@ class Rows {
   }
 
  private:
-  // Returns the axes by op. Ops without `features` stay as they are.
+  // Returns by op the axes that should cut its rows. An op without the dim `features` keeps
+  // its axes.
   std::vector<std::string> wanted_axes(const std::string& features, const std::string& product,
                                        const std::string& between) const {
     std::vector<std::string> wanted = said_;
@@ -65,16 +66,17 @@ class Rows {
   PlanText& text_;
   const Blocked blocks_;
   const std::string everywhere_;
-  std::vector<std::string> said_;  // by op: the axes of the last entry that selects it
+  std::vector<std::string> said_;  // by op: the axes of the last entry written that selects it
 };
 
-// Orders the axes such that the ranks of an axis over which more is sent are nearer to each other:
-// the last axis of a mesh has neighbours. A layer with T tokens sends, forward and backward and
-// summed over ranks, (y-1) 6 T h, (z-1) 17 T h and twice its weights (x-1) times (section 6).
+// Returns the axes x, y and z in order of rising traffic, because the last axis of a mesh has
+// neighbouring ranks. In forward and backward pass together, a layer with T tokens and hidden size
+// h sends, summed over ranks, (y-1) 6 T h elements over y, (z-1) 17 T h over z, and (x-1) times
+// twice its weights over x (docs/strategies/tensor-parallel-3d.md section 3).
 Axes by_traffic(const Graph& graph, int64_t x, int64_t y, int64_t z) {
   const Blocked blocks(graph);
-  double values = 0;   // T h of the largest tensor that leaves a block
-  double weights = 0;  // of all blocks
+  double values = 0;   // T h: elements of the largest tensor with the dim hidden that a block makes
+  double weights = 0;  // elements of the weights of all blocks
   std::set<TensorId> counted;
   for (const Op& op : graph.ops()) {
     if (!blocks.holds(op)) continue;
@@ -109,11 +111,12 @@ Axes by_traffic(const Graph& graph, int64_t x, int64_t y, int64_t z) {
   return out;
 }
 
-// Emits docs/strategies/tensor-parallel-3d.md section 2, with x, y, z for its axes i, j, l. In each
-// product x cuts the rows, and y and z cut its features, in turn as inputs and as outputs: the
-// output of one product is laid out as the next one reads it. Between products the rows are also
-// cut over the axis that does not cut the features. Weights rest over x: they are gathered for a
-// product and scattered after it.
+// Emits the scheme of docs/strategies/tensor-parallel-3d.md section 2; its axes i, j, l are x, y, z
+// here. In each product x cuts the rows, one of y and z cuts the input features, and the other cuts
+// the output features. These two swap their roles from product to product, so that each product
+// makes its output in the layout in which the next product reads it. In ops between products, the
+// axis of y and z that does not cut the features also cuts the rows. Weights at rest are cut over
+// x. They are gathered for a product, and their gradients are scattered after it.
 Result<PlanText> emit_3d(const RecipeArguments& arguments, const Graph& graph) {
   const int64_t y = arguments.number("y");
   TESSERA_TRY(

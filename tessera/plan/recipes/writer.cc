@@ -13,11 +13,11 @@ namespace {
 
 std::string quoted(std::string_view text) { return fmt::format("\"{}\"", text); }
 
-// Writes a list of entries with aligned columns, one for each key. `in_a_line`: entries in one line
-// of the text.
+// Writes a list of entries with `in_a_line` entries on each line of the text. If this is 1, the
+// keys are aligned in columns.
 std::string list(std::string_view name, const std::vector<Entry>& entries, size_t in_a_line = 1) {
   if (entries.empty()) return "";
-  Entry columns;  // key and its longest value
+  Entry columns;  // each key with its longest value
   for (const Entry& entry : entries) {
     for (const auto& [key, value] : entry) {
       const auto column = std::find_if(columns.begin(), columns.end(),
@@ -47,7 +47,7 @@ std::string list(std::string_view name, const std::vector<Entry>& entries, size_
   return out + "]\n";
 }
 
-// Writes one axis as a text, several as a list.
+// Writes a single axis as a string, and several axes as a list.
 std::string axes_value(const std::vector<std::string>& axes) {
   if (axes.size() == 1) return quoted(axes[0]);
   std::vector<std::string> texts;
@@ -55,7 +55,7 @@ std::string axes_value(const std::vector<std::string>& axes) {
   return fmt::format("[{}]", join(texts, ", "));
 }
 
-// Returns the members of a list that have more than one rank or step.
+// Returns the items of the list `over` that have more than one rank or step.
 std::vector<std::string> real_axes(const PlanText& text, const std::string& over) {
   std::vector<std::string> axes;
   for (const std::string& axis : split_text(over, ',')) {
@@ -171,7 +171,7 @@ void PlanText::loop(std::string_view ops, std::string_view dim, std::string_view
   loops.push_back(fmt::format("ops = {}, dim = {}, {}", quoted(ops), quoted(dim), how));
 }
 
-// Writes the order without axes that the recipe has with size 1, which the mesh leaves out.
+// Writes the order without axes of size 1, because the mesh in the text leaves these out.
 std::string PlanText::device_order_line() const {
   std::vector<std::string> items;
   for (const std::string& part : split_text(device_order, ',')) {
@@ -189,7 +189,8 @@ std::string PlanText::str() const {
   std::string axes, out;
   for (const std::string& note : notes) out += fmt::format("# {}\n", note);
   for (const auto& [name, size] : mesh) {
-    // Slices that are stages of one place need the axis of the stages, too.
+    // A plan with stages needs the axis pp even if its size is 1, as when slices of tokens are
+    // stages of one place.
     const bool has_stages = name == "pp" && !stages.empty();
     if (size > 1 || has_stages)
       axes += fmt::format("{}{} = {}", axes.empty() ? "" : ", ", name, size);
@@ -215,7 +216,7 @@ std::string PlanText::str() const {
     placed.back().emplace_back("mesh", own);
     if (!first_device.empty()) placed.back().emplace_back("devices", first_device);
   }
-  constexpr size_t kManyStages = 16;  // with more, several share a line, to stay readable
+  constexpr size_t kManyStages = 16;  // above this number, three stages are written on a line
   const size_t in_a_line = placed.size() > kManyStages ? 3 : 1;
   out += list("split", splits) + list("pin", pins) + list("stage", placed, in_a_line) +
          list("store", stores);
@@ -233,7 +234,7 @@ bool has_dim(const Graph& graph, const std::string& pattern, std::string_view di
 
 namespace {
 
-// Returns one more than the largest <i> of the paths "<scope>.<i>.<...>".
+// Returns one more than the largest <i> in paths "<scope>.<i>.<...>"; 0 if there are none.
 int64_t count_of(const Graph& graph, std::string_view scope) {
   int64_t count = 0;
   const size_t start = scope.size() + 1;
@@ -277,8 +278,8 @@ std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(cons
 std::string name_in_block(const std::string& path) { return path.substr(path.find('.', 7) + 1); }
 
 std::string by_scope(const std::vector<std::string>& names) {
-  std::vector<std::string> scopes;                          // "attn.", in order
-  std::map<std::string, std::vector<std::string>> members;  // of a scope: "q"
+  std::vector<std::string> scopes;                          // "attn.", in the order of `names`
+  std::map<std::string, std::vector<std::string>> members;  // by scope: the last components, "q"
   for (const std::string& name : names) {
     const size_t after_dot = name.rfind('.') + 1;  // 0 if there is none
     std::vector<std::string>& inside = members[name.substr(0, after_dot)];

@@ -1,5 +1,5 @@
-// The tools of recipes: a plan text under construction and facts about the graph. A recipe takes
-// only facts from the graph, which may be the forward graph alone.
+// Tools for recipes: a plan text under construction, facts about the graph, and patterns that
+// select ops. The graph may be the forward graph alone.
 #pragma once
 
 #include <cstdint>
@@ -14,70 +14,77 @@ namespace tessera::recipes {
 
 using Axes = std::vector<std::pair<std::string, int64_t>>;  // name and size, outermost first
 
-// One entry of a list: keys and values, as they are written.
+// One entry of a list of the plan: its keys and values, as they are written in the text.
 using Entry = std::vector<std::pair<std::string, std::string>>;
 
-// A `Rotation` orders steps in time: aligned, or rotated by the coordinates on these axes.
+// A `Rotation` is the order of the steps of a time loop: aligned, or rotated by the coordinates on
+// the axes `skew`.
 struct Rotation {
   std::string skew;  // axes with commas between; "" = aligned
 };
 
-// A `PlanText` is a plan under construction. Lists of axes are written with commas between:
-// "dp,row,time:4". Axes of size 1 are left out, and so are entries that then say nothing.
+// A `PlanText` is a plan under construction. Lists of axes are texts with commas between:
+// "dp,row,time:4". Axes of size 1 are left out of the plan, and so is an entry without an axis.
 struct PlanText {
-  std::vector<std::string> notes{};  // comments above the plan: deviations that the model requires
+  // Comments at the top: where the plan differs from the recipe, and why.
+  std::vector<std::string> notes{};
   Axes mesh{};
   int64_t micro_batches = 1;
   std::string schedule{};
-  // Axes or devices with commas between, as the plan's key lists them; "": left out.
+  // Axes or devices with commas between, as in the plan's key `device_order`; "": the key is
+  // left out.
   std::string device_order{};
-  std::string precision{};  // dtype of the computation; "": as the model
-  std::string expand{};     // pattern
-  std::string prefetch{};   // units whose tensors at rest are gathered ahead
-  int64_t ahead = 1;        // units between the fetch and its reader
-  std::string reorder{};    // "zigzag" or "striped", of `seq`
-  int64_t pieces = 1;       // of the reorder
+  std::string precision{};  // dtype of the computation; "": that of the model
+  std::string expand{};     // pattern of ops to expand
+  std::string prefetch{};   // pattern of the units of Prefetch (plan.h)
+  int64_t ahead = 1;        // Prefetch::ahead
+  std::string reorder{};    // new order of `seq`: "zigzag" or "striped"
+  int64_t pieces = 1;       // pieces of the new order
   std::vector<Entry> splits{}, pins{}, stores{};
   struct StageLine {
     std::string ops;
     int64_t at = 0;
-    std::string mesh;     // the stage's own mesh; "": the text's, without the stage axis
-    std::string devices;  // first device of its own mesh; "": behind the stage before
+    std::string mesh;     // the stage's own mesh; "": that of the text without the stage axis
+    std::string devices;  // first device of its own mesh; "": after the stage before
   };
   std::vector<StageLine> stages{};
-  Axes stage_axes{};                 // of the stages' own meshes, beyond those of `mesh`
-  std::vector<std::string> loops{};  // whole entries
-  std::vector<int64_t> place{};      // empty: left out
+  Axes stage_axes{};                 // axes of the stages' own meshes that `mesh` lacks
+  std::vector<std::string> loops{};  // the text of each entry
+  std::vector<int64_t> place{};      // the key `place`; empty: left out
   std::vector<Entry> compressed{};
 
   int64_t size(std::string_view axis) const;  // 1 if there is no such axis
   bool has(std::string_view axis) const { return size(axis) > 1; }
-  int64_t product(const std::string& axes) const;  // of their sizes
-  // Adds a split. Over nothing (""), it is written only if an earlier entry splits the same dim.
+  int64_t product(const std::string& axes) const;  // product of the sizes of the axes
+  // Adds a split. If no axis of `over` has several ranks, the entry says that the dim is not split;
+  // it is written only if an earlier entry splits a dim of this name.
   void split(const std::string& ops, const std::string& dim, const std::string& over,
              const Rotation& rotation = {});
   // Pins ops to one coordinate of an axis; does nothing if the axis has one rank.
   void pin(const std::string& ops, const std::string& axis, int64_t at);
-  // Adds a loop of as many steps as the axes have ranks, in which pieces go from each rank to the
-  // next; several axes make rings in rings. Does nothing if there is one rank.
+  // Adds a loop with one step for each rank of the axes, in which pieces move from each rank to the
+  // next one on a ring. Several axes make nested rings. Does nothing if the axes have one rank.
   void rotate(const std::string& ops, const std::string& dim, const std::string& axes);
-  // Adds a store entry. A second call for the same tensors adds axes to the first entry.
+  // Adds a store entry that cuts the tensors at rest over the axes. A second call for the same
+  // tensors adds its axes to the first entry.
   void store(const std::string& tensors, const std::string& over);
-  // Adds a loop. `how`: the other keys, "steps = 4, recompute = true".
+  // Adds a loop entry. `how` is the text of its other keys, such as "steps = 4, recompute = true".
   void loop(std::string_view ops, std::string_view dim, std::string_view how);
   void recompute(const std::string& tensors, bool yes = true);
-  // Lets a share of the tensors' bytes rest in the tier; `keep` as in the plan.
+  // Adds a store entry by which a share of the tensors' bytes rests in the tier. `fraction` and
+  // `keep` are the values of the entry's keys of these names.
   void rest_in(const std::string& tensors, const std::string& tier, const std::string& fraction,
                const std::string& keep = "");
-  // Says how long gathered copies are kept.
+  // Adds a store entry that says how long gathered copies of the tensors are kept.
   void keep(const std::string& tensors, const std::string& keep);
-  // Cuts the copies that are kept for the backward pass over these axes; writes nothing without an
-  // axis.
+  // Adds a store entry by which the copies that are kept for the backward pass are cut over these
+  // axes. Does nothing if no axis has several ranks.
   void keep_over(const std::string& tensors, const std::string& axes);
-  // Sets the dtype of the computation; "float32" says nothing. With a narrower dtype the wide
-  // masters of narrow copies rest where the optimizer state does, whose part they are in mixed
-  // precision, unless the plan says where parameters rest; a copy is then gathered once a step and
-  // kept for it (docs/strategies/data-parallel.md section 2).
+  // Sets the dtype of the computation; "float32" changes nothing. With a narrower dtype, parameters
+  // are wide masters of narrow copies and part of the optimizer state. So they are cut at rest over
+  // the axes over which the optimizer state is cut, unless the plan says where parameters rest. A
+  // narrow copy is then gathered once in each training step and kept for that step
+  // (docs/strategies/data-parallel.md section 2).
   void compute_in(const std::string& dtype);
   std::string device_order_line() const;
   std::string str() const;
@@ -87,100 +94,108 @@ struct PlanText {
 int64_t size_of(const Graph& graph, const std::string& pattern, std::string_view dim);
 bool has_dim(const Graph& graph, const std::string& pattern, std::string_view dim);
 int64_t block_count(const Graph& graph);
-int64_t pass_count(const Graph& graph);  // passes without gradient, "pass.<p>.<...>"
+// Returns the number of passes without gradient, whose ops are "pass.<p>.<...>".
+int64_t pass_count(const Graph& graph);
 
-// Returns the first components of the paths of forward ops before the first block and after the
-// last one. Ops between two blocks are in neither list: they go with the op before them.
+// Returns the first components of the paths of the forward ops before the first block, and those of
+// the ops after the last block. Ops between two blocks are in neither list, because they get the
+// stage of the op before them anyway.
 std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(const Graph& graph);
 
-// Returns patterns that together select exactly these forward ops: prefixes of paths, with ranges
-// of numbers ("layers.[0-2]"). An op whose path is a prefix of another op's path is selected with
-// that op.
+// Returns patterns that together select exactly these forward ops. They are prefixes of paths, with
+// ranges of numbers ("layers.[0-2]"). There is one exception: if the path of a wanted op is a
+// prefix of the path of another op, that other op is selected, too.
 std::vector<std::string> patterns_of(const Graph& graph, const std::vector<OpId>& ops);
 
-// Returns patterns of those of the ops that have the dim ("": of all); they may select others too.
-// Where every block has these ops, "*" stands for the numbers of blocks:
-// "blocks.*.attn.{row,start}".
+// Returns patterns that select these ops and, if `dim` is not "", may also select ops
+// that lack the dim. If every block has these ops, "*" stands for the number of the
+// block: "blocks.*.attn.{row,start}".
 std::vector<std::string> patterns_of(const Graph& graph, const std::vector<OpId>& ops,
                                      const std::string& dim);
 
-// Returns the forward ops that the pattern selects: by any prefix of a path, as in a plan.
+// Returns the forward ops that the pattern selects by any prefix of their paths, as in a
+// plan (selector.h).
 std::vector<OpId> selected(const Graph& graph, const std::string& pattern);
 
-// `Blocks` are the repeated blocks of a model in order, for stages: ops blocks.<i>.<...>, or, in a
-// graph without such ops, what repeats in it (graph/repeat.h).
+// `Blocks` are the repeated blocks of a model in order, from which recipes make stages. Block i is
+// the ops blocks.<i>.<...>. In a graph without such ops, a block is one repetition of the ops that
+// repeat (graph/repeat.h).
 class Blocks {
  public:
   explicit Blocks(const Graph& graph);
   int64_t count() const { return count_; }
-  // Returns a pattern of `size` blocks from `first` on: "blocks.[0-2]".
+  // Returns a pattern that selects `size` blocks, starting with block `first`: "blocks.[0-2]".
   std::string run(int64_t first, int64_t size) const;
-  // Returns a pattern that matches every block once (or its pieces, if a block's ops share no
-  // prefix).
+  // Returns a pattern whose shortest matching prefixes are the blocks ("blocks.*"). If the ops of a
+  // block have no common prefix, the pattern matches each part of the block that has one.
   std::string each() const;
-  // Returns patterns of the ops before the first block; `after` returns those behind the last one.
+  // `before` returns patterns of the ops before the first block, `after` those of the ops after the
+  // last block.
   const std::vector<std::string>& before() const { return before_; }
   const std::vector<std::string>& after() const { return after_; }
 
  private:
   const Graph& graph_;
-  std::vector<std::vector<OpId>> found_;  // by repetition; empty: by name
+  std::vector<std::vector<OpId>> found_;  // the ops of each repetition; empty if blocks have names
   int64_t count_ = 0;
   std::vector<std::string> before_, after_;
 };
 
-// Below, the blocks of a graph without ops blocks.<i> are what repeats in it, too.
+// The functions below also take the repetitions as blocks in a graph without ops blocks.<i>.
 
-// `Blocked` has the block of each op of a graph, by number; -1: the op is in none (as backward and
-// update ops). Ops blocks.<name>.<...> are in a block even if <name> is no number.
+// `Blocked` says for each op of a graph the number of its block. The number is -1 if the op is in
+// no block, as for all backward and update ops. Ops blocks.<name>.<...> are in a block even if
+// <name> is no number.
 struct Blocked {
   explicit Blocked(const Graph& the_graph);
   bool holds(const Op& op) const { return block[op.id.index()] >= 0; }
   const Graph& graph;
-  std::vector<int64_t> block;  // by op
-  bool named = true;           // by their paths; false: by their repetition
+  std::vector<int64_t> block;  // by op: number of its block
+  bool named = true;           // blocks are found by paths; false: by repetition
 };
 
-// Returns these ops of blocks as one pattern; "" if there are none. If blocks have names, it also
-// selects the ops of the same names in the other blocks that `layers` matches:
-// "blocks.*.attn.{q,k,v}". Elsewhere it selects exactly these ops, or, with `dim`, these and others
-// without the dim.
+// Returns one pattern that selects these ops of blocks; "" if there are none. If blocks have names,
+// the pattern selects the ops of the same names in all blocks that `layers` matches:
+// "blocks.*.attn.{q,k,v}". Else it selects exactly these ops; if `dim` is given, it may also select
+// ops without the dim.
 std::string pattern_in_blocks(const Blocked& blocks, const std::vector<OpId>& ops,
                               const std::string& dim = "", const std::string& layers = "*");
 
-// Returns the forward ops of blocks that have all dims of `with` ("heads,hidden") and lack the dim
-// `without`, as one pattern: "blocks.*.attn.{q,k,v}"; "" if there is none. `layers`: a pattern of
-// block numbers.
+// Returns one pattern of the forward ops of blocks that have all dims of `with` ("heads,hidden")
+// and lack the dim `without`, such as "blocks.*.attn.{q,k,v}"; "" if there is no such op. `layers`:
+// a pattern of block numbers.
 std::string ops_with(const Graph& graph, const std::string& with, const std::string& without = "",
                      const std::string& layers = "*");
 
-// Returns "blocks.*.attn" if some op there has the dim; in a graph without ops blocks.<i> the ops
-// of blocks that have it and belong to no experts; "" if there is none.
+// Returns "blocks.*.<scope>" if some op there has the dim. In a graph without ops blocks.<i>,
+// returns a pattern of the ops of blocks that have the dim and lack the dim experts. Returns "" if
+// there is no such op.
 std::string scope_with(const Graph& graph, const std::string& scope, const std::string& dim,
                        const std::string& layers = "*");
-// Returns those of {embed,head,loss} that have the dim vocab; in a graph without ops blocks.<i>,
-// patterns of the ops around its blocks.
+// Returns the names among embed, head and loss whose ops have the dim vocab. In a graph without ops
+// blocks.<i>, returns patterns of the ops with this dim before and after the blocks.
 std::vector<std::string> scopes_with_vocab(const Graph& graph);
 
-// Returns, as one pattern, the ops of blocks with the dims `features` and hidden that sum over
-// hidden (products into the features) or over `features` (products out of them); "" if there is
-// none.
+// Returns one pattern of the ops of blocks that have the dims `features` and hidden and sum over
+// one of them: over hidden if `which` is kInto (products that make the features), over `features`
+// if it is kOutOf (products that read them). Returns "" if there is no such op.
 enum class Products : uint8_t { kInto, kOutOf };
 std::string products(const Graph& graph, const std::string& features, Products which);
 
 // Returns the paths of forward ops outside blocks that have all dims of `with`, each once.
 std::vector<std::string> ops_outside(const Graph& graph, const std::string& with);
-// Returns "loss"; in a graph without ops blocks.<i>, the ops outside blocks that have the dim vocab
-// and not hidden (they come behind the head), and the ops that work on their results.
+// Returns "loss". In a graph without ops blocks.<i>, returns the paths of the ops outside blocks
+// that have the dim vocab and lack hidden (they come after the head), and of the ops that work on
+// their results.
 std::vector<std::string> loss_ops(const Graph& graph);
 
-// Returns "attn.q" for "blocks.0.attn.q".
+// Returns the name of an op inside its block: "attn.q" for the path "blocks.0.attn.q".
 std::string name_in_block(const std::string& path);
 
-// Returns names as one pattern, each once: "{ln_1,attn.{q,k}}".
+// Returns one pattern that matches all these names, grouped by their scopes: "{ln_1,attn.{q,k}}".
 std::string by_scope(const std::vector<std::string>& names);
 
-// Returns "a" or "{a,b}".
+// Returns one pattern that matches what any of the patterns matches: "a" or "{a,b}".
 std::string alternatives(const std::vector<std::string>& patterns);
 
 // ---- arguments of recipes

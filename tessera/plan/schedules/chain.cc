@@ -1,4 +1,5 @@
-// One stage a place, or chunks in turn: GPipe, 1F1B, eager 1F1B, interleaved 1F1B.
+// Schedules for a chain of stages: GPipe, 1F1B and eager 1F1B with one stage at each place, and
+// interleaved 1F1B with several (chunks).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,7 +9,8 @@
 namespace tessera::schedules {
 namespace {
 
-// Returns `warm_up` forwards, then forward and backward in turn, then the remaining backwards.
+// Returns the runs of a stage: `warm_up` forward blocks, then forward and backward blocks in turn,
+// then the remaining backward blocks.
 std::vector<BlockRun> in_turn(int64_t stage, int64_t warm_up, int64_t micro_batches) {
   std::vector<BlockRun> runs;
   for (int64_t m = 0; m < warm_up; ++m) runs.push_back({BlockRun::kForward, m, stage});
@@ -21,7 +23,8 @@ std::vector<BlockRun> in_turn(int64_t stage, int64_t warm_up, int64_t micro_batc
   return runs;
 }
 
-// Returns rows with one stage at each place; warm_up(number of stages behind this one).
+// Returns the runs of all places, each of which has one stage. warm_up(n) is the number of first
+// forward blocks of a stage that n stages follow.
 template <class WarmUp>
 Schedule in_turn_everywhere(const PipelineShape& shape, WarmUp warm_up) {
   Schedule rows(static_cast<size_t>(shape.places));
@@ -85,16 +88,17 @@ Result<Schedule> one_f_one_b(const PipelineShape& shape) {
   return in_turn_everywhere(shape, [](int64_t behind) { return behind; });
 }
 
-// Runs min(m, 2(n-i)-1) forwards before the first backward (docs/strategies/pipelines.md section
-// 4).
+// Makes eager 1F1B: stage i of n runs min(m, 2(n-i)-1) forward blocks before its first backward
+// block (docs/strategies/pipelines.md section 4).
 Result<Schedule> eager_one_f_one_b(const PipelineShape& shape) {
   TESSERA_TRY_VOID(one_stage_a_place("eager_1f1b", shape));
   return in_turn_everywhere(shape, [](int64_t behind) { return 2 * behind; });
 }
 
-// Runs in micro-step t of place i chunk (t mod nk) div n, backward in reverse; min(n(k-1) +
-// 2(n-1-i), mk) forwards come first (docs/theory/superscaler.md section 8,
-// docs/strategies/pipelines.md section 5).
+// Makes interleaved 1F1B with k chunks at each of n places and m micro-batches
+// (docs/theory/superscaler.md section 8, docs/strategies/pipelines.md section 5). The t-th forward
+// block of a place is of chunk (t mod nk) div n; backward blocks take the chunks in reverse order.
+// Place i runs min(n(k-1) + 2(n-1-i), mk) forward blocks first.
 Result<Schedule> interleaved(const PipelineShape& shape) {
   TESSERA_TRY_VOID(round_robin("interleaved", shape));
   const int64_t n = shape.places;

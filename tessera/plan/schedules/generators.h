@@ -1,6 +1,6 @@
-// The orders of the named schedules. Each generator checks the shape and gives every place its row
-// of F, B and W runs; make_schedule drops the blocks that a stage does not have and checks that the
-// result finishes.
+// The generators of the named schedules. A generator checks the shape and returns for each place
+// its list of F, B and W runs. make_schedule then drops the blocks that a stage does not have and
+// checks that the result finishes.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,14 @@
 
 namespace tessera::schedules {
 
-// Checks that each place has one stage. Several generators ask for such shapes.
+// Checks that each place has exactly one stage and each stage one place.
 Status one_stage_a_place(std::string_view name, const PipelineShape& shape);
-// Checks that stage s is at place s mod places, and that the stages are a multiple of the places.
+// Checks that the number of stages is a multiple of the number of places, and that stage s is only
+// at place s mod places.
 Status round_robin(std::string_view name, const PipelineShape& shape);
-// Checks that `stage` lies at `place` alone.
+// Checks that `stage` is at `place` and at no other place.
 Status stage_at(std::string_view name, const PipelineShape& shape, int64_t stage, int64_t place);
+// Returns the error "schedule '<name>': expected <expected>, found <found>".
 tl::unexpected<Error> wrong_shape(std::string_view name, std::string_view expected,
                                   std::string_view found);
 

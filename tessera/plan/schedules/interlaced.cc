@@ -1,4 +1,5 @@
-// Stages that all places run together between ordinary stages, one a place: large embeddings.
+// Interlaced schedules, for models with large embeddings. Each place has one ordinary stage; in
+// between, all places together run spanning stages such as the embedding.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +11,7 @@ namespace tessera::schedules {
 namespace {
 
 struct Interlaced {
-  std::vector<int64_t> ordinary;  // ascending; number i of them lies at place i
+  std::vector<int64_t> ordinary;  // ascending; the i-th one is at place i
   std::vector<int64_t> spanning;  // ascending
 };
 
@@ -39,10 +40,10 @@ Result<Interlaced> split_stages(const PipelineShape& shape) {
   return out;
 }
 
-// Returns whether the shape has the encoder-decoder form: embedding, first half of the stages,
-// embedding, second half. If the halves have an odd number of stages, the last of the encoder and
-// the first of the decoder share a step and the embedding's forward comes before both: it must not
-// wait for the encoder.
+// Returns whether the shape has the encoder-decoder form: an embedding, the first half of the
+// ordinary stages, a second embedding, the second half. If a half has an odd number of stages, the
+// second embedding must not wait for the encoder. In that case the last stage of the encoder and
+// the first stage of the decoder run in one step, and the second embedding runs before both.
 bool encoder_decoder(const PipelineShape& shape, const Interlaced& stages) {
   const int64_t n = shape.places;
   const int64_t half = n / 2;
@@ -50,10 +51,12 @@ bool encoder_decoder(const PipelineShape& shape, const Interlaced& stages) {
          (half % 2 == 0 || shape.before(half + 1).empty());
 }
 
-// Runs in each step t: embeddings forward, ordinary stages, embeddings backward; stages 2j and 2j+1
-// handle the same micro-batch within a step (docs/theory/superscaler.md section 8). The decoder
-// embedding's backward lags 2h - floor(h/2) - 1 steps: the published floor(1.5h) - 1 is the same
-// for even h; for odd h it would run one step before the gradient that it needs.
+// Returns the order for the encoder-decoder form (docs/theory/superscaler.md section 8). In each
+// step run first the forward blocks of the embeddings, then the ordinary stages, then the backward
+// blocks of the embeddings. Stages 2j and 2j+1 run the same micro-batch within a step. With h
+// stages in a half, the backward block of the decoder's embedding runs in step m + 2h - floor(h/2)
+// - 1 for micro-batch m. The published lag floor(1.5h) - 1 is equal for even h, but for odd h that
+// block would run one step before the gradient that it needs.
 Schedule encoder_decoder_order(const PipelineShape& shape, const Interlaced& stages) {
   const int64_t n = shape.places;
   const int64_t half = n / 2;
@@ -78,9 +81,11 @@ Schedule encoder_decoder_order(const PipelineShape& shape, const Interlaced& sta
   return slots.schedule();
 }
 
-// 1F1B-plus: the ordinary stages run in the steps of 1F1B (forward of stage i in step i + 2m,
-// backward in step 2m + 2n-1-i). A spanning stage's forward runs between the steps just before its
-// first consumer, or after its producers if it has none; its backward is mirrored.
+// `Plus` makes the schedule 1F1B-plus. The ordinary stages run in the steps of 1F1B: for
+// micro-batch m, stage i runs its forward block in step 2m + i and its backward block in step 2m +
+// 2n-1-i. A spanning stage runs between two steps. Its forward block runs just before the first
+// stage that reads its output, or after the last ordinary stage if none does. Its backward block
+// has the mirrored position.
 class Plus {
  public:
   Plus(const PipelineShape& shape, const Interlaced& stages)
@@ -93,8 +98,9 @@ class Plus {
   Schedule order() {
     Slots slots(shape_.places);
     const int64_t n = shape_.places;
-    // Between two steps: forwards by stage, then backwards by falling stage. Both keep the edges,
-    // because a stage comes after those of smaller number.
+    // Between two steps come the forward blocks of spanning stages by rising number, then the
+    // backward blocks by falling number. So each block comes after those that it needs, because a
+    // stage only needs stages of smaller numbers.
     const int64_t entries = 2 * shape_.stages() + 1;
     for (int64_t s = 0; s < shape_.stages(); ++s) {
       const int64_t depth = depth_[static_cast<size_t>(s)];
@@ -117,8 +123,8 @@ class Plus {
   }
 
  private:
-  // Returns the depth of the ordinary stage just before which the spanning stage runs (places:
-  // after the last).
+  // Returns the depth of the ordinary stage just before which the spanning stage runs; the number
+  // of places if it runs after the last one.
   int64_t gap_before(int64_t stage) const {
     int64_t gap = shape_.places;
     for (int64_t s = stage + 1; s < shape_.stages(); ++s) {
@@ -132,7 +138,7 @@ class Plus {
 
   const PipelineShape& shape_;
   const Interlaced& stages_;
-  std::vector<int64_t> depth_;  // by stage: its number among the ordinary ones; -1: spanning
+  std::vector<int64_t> depth_;  // by stage: its index among the ordinary stages; -1: spanning
 };
 
 }  // namespace

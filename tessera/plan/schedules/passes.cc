@@ -1,4 +1,5 @@
-// Several chains or passes over one row of places: Chimera, nF1B, and token slices.
+// Schedules in which a micro-batch goes through the places several times, or in two directions:
+// Chimera, nF1B, and slices of tokens.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 namespace tessera::schedules {
 namespace {
 
-// Returns the number of token slices: stage i*n + k is slice i at place k.
+// Returns the number of token slices of a shape in which stage i*n + k is slice i at place k of n.
 Result<int64_t> slices_of(std::string_view name, const PipelineShape& shape) {
   TESSERA_TRY_VOID(round_robin(name, shape));
   return shape.stages() / shape.places;
@@ -17,11 +18,12 @@ Result<int64_t> slices_of(std::string_view name, const PipelineShape& shape) {
 
 }  // namespace
 
-// Fills slots of one block each, for n stages a direction and unit u of n/2 micro-batches j: the
-// forward of stage s is in slot 2nu + 2j + s, the backward in slot 2nu + n + 2j + (n-1-s), alike in
-// both directions. One of a place's two stages has even slots and the other odd slots, and the
-// units follow each other without a gap (docs/theory/superscaler.md section 8; Li and Hoefler
-// 2021).
+// Makes the Chimera schedule (docs/theory/superscaler.md section 8; Li and Hoefler 2021). Two
+// pipelines of n stages run in opposite directions. Time is cut into slots of one block. The
+// micro-batches of a direction are grouped in units of n/2. For micro-batch j of unit u, stage s of
+// its direction runs its forward block in slot 2nu + 2j + s and its backward block in slot 2nu + n
+// + 2j + (n-1-s). One of the two stages of a place always has even slots and the other odd slots,
+// so they never collide. The units follow each other without a gap.
 Result<Schedule> chimera(const PipelineShape& shape) {
   const int64_t n = shape.places;
   if (n % 2 != 0) return wrong_shape("chimera", "an even number of places", fmt::format("{}", n));
@@ -43,11 +45,13 @@ Result<Schedule> chimera(const PipelineShape& shape) {
   return slots.schedule();
 }
 
-// Runs rounds: in round q pass p (of r gradient-free ones and the training pass r) of micro-batch q
-// + (r-p)d, then the backward of q - (n-1-i). With d = 1 this is the published form; d grows so
-// that a pass has left the last place when the next one starts at the first, for blocks of equal
-// time: n <= d(r+2) + 1 (docs/theory/superscaler.md section 8). The op from which all passes start
-// (an embedding) is in stage 0; its backward follows that of the training pass.
+// Makes the schedule nF1B (docs/theory/superscaler.md section 8). Passes 0 to r-1 have no gradient;
+// pass r is the training pass. In round q, place i of n runs for each pass p the forward block of
+// micro-batch q + (r-p)d, and then the backward block of micro-batch q - (n-1-i). With d = 1 this
+// is the published form. Here d is the least number with n <= d(r+2) + 1. For blocks of equal time,
+// a pass of a micro-batch has then left the last place before the next pass starts at the first
+// place. The op from which all passes start (an embedding) is in stage 0; its backward block
+// follows that of the training pass.
 Result<Schedule> n_forward_one_backward(const PipelineShape& shape) {
   TESSERA_TRY_VOID(round_robin("nf1b", shape));
   const int64_t n = shape.places;
@@ -74,8 +78,8 @@ Result<Schedule> n_forward_one_backward(const PipelineShape& shape) {
   return slots.schedule();
 }
 
-// Runs all forwards by (micro-batch, slice), then all backwards in reverse
-// (docs/strategies/terapipe.md section 2).
+// Makes the schedule of TeraPipe (docs/strategies/terapipe.md section 2): all forward blocks in the
+// order (micro-batch, slice), then all backward blocks in reverse order.
 Result<Schedule> token(const PipelineShape& shape) {
   TESSERA_TRY(const int64_t slices, slices_of("token", shape));
   const int64_t units = slices * shape.micro_batches;
@@ -91,9 +95,9 @@ Result<Schedule> token(const PipelineShape& shape) {
   return rows;
 }
 
-// Runs 1F1B on units (micro-batch, slice): n-1-k + slices-1 forwards come first, because the first
-// backward is that of the last slice of its micro-batch; backward slices are in reverse (Seq1F1B,
-// Sun et al. 2024).
+// Makes 1F1B on slices (Seq1F1B, Sun et al. 2024). The backward blocks of a micro-batch run from
+// its last slice to its first. So place k of n runs n-1-k + slices-1 forward blocks first, which is
+// slices-1 more than in 1F1B.
 Result<Schedule> token_one_f_one_b(const PipelineShape& shape) {
   TESSERA_TRY(const int64_t slices, slices_of("token_1f1b", shape));
   const int64_t units = slices * shape.micro_batches;

@@ -1,5 +1,5 @@
-// A schedule as a table of time slots: the generator says in which slot a run belongs, and the rows
-// are the runs in the order of their slots.
+// Builds a schedule from time slots. A generator gives each run a slot number; the list of a place
+// is its runs in the order of their slots.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,8 @@ class Slots {
  public:
   explicit Slots(int64_t places) : rows_(static_cast<size_t>(places)) {}
 
-  // Adds a run. Runs of equal slot keep the order in which they are put.
+  // Adds a run to the place. Runs of the place in the same slot stay in the order in which they
+  // were put.
   void put(int64_t place, int64_t slot, const BlockRun& run) {
     rows_[static_cast<size_t>(place)].push_back({slot, run});
   }

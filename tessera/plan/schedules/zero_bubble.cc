@@ -1,6 +1,6 @@
-// Zero bubble: the backward split into B (gradient of the input) and W (gradients of the weights),
-// and W moved to where the place would wait (docs/strategies/pipelines.md section 6; Qi et al.
-// 2023).
+// Zero-bubble schedules (docs/strategies/pipelines.md section 6; Qi et al. 2023). They split the
+// backward pass into B (gradient of the input) and W (gradients of the weights), and move W into
+// times at which the place would otherwise wait.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,8 @@
 namespace tessera::schedules {
 namespace {
 
-// Returns `warm_up` forwards, then forward and B in turn, and each W `lag` micro-batches late.
+// Returns `warm_up` F runs, then F and B in turn. The W of a micro-batch comes after the B of the
+// micro-batch `lag` later.
 std::vector<BlockRun> with_late_weights(int64_t stage, int64_t warm_up, int64_t lag, int64_t m) {
   std::vector<BlockRun> runs;
   for (int64_t x = 0; x < warm_up; ++x) runs.push_back({BlockRun::kForward, x, stage});
@@ -27,13 +28,15 @@ std::vector<BlockRun> with_late_weights(int64_t stage, int64_t warm_up, int64_t 
   return runs;
 }
 
-// Makes H1 (depth = 1) and H2 (depth = 2): stage i runs depth*(n-1-i) forwards first and its W
-// depth*i micro-batches late, so that all hold depth*(n-1) + 1 micro-batches.
+// Makes the schedules H1 (depth = 1) and H2 (depth = 2). Stage i of n runs depth*(n-1-i) F blocks
+// first, and runs each W depth*i micro-batches after the B. So each stage has at most depth*(n-1) +
+// 1 micro-batches in flight.
 Result<Schedule> h(std::string_view name, int64_t depth, const PipelineShape& shape) {
   TESSERA_TRY_VOID(one_stage_a_place(name, shape));
   const int64_t n = shape.places;
   const int64_t m = shape.micro_batches;
-  // Fewer micro-batches cannot fill the deeper warm-up.
+  // Micro-batches in flight at each stage; at most max(m, n), because a small number of
+  // micro-batches cannot fill the warm-up of H2.
   const int64_t held = std::min(depth * (n - 1) + 1, std::max(m, n));
   Schedule rows(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i) {
@@ -44,8 +47,9 @@ Result<Schedule> h(std::string_view name, int64_t depth, const PipelineShape& sh
   return rows;
 }
 
-// `VShape` makes zero bubble on a V of 2n half-size stages, by list scheduling with blocks of one
-// step: place i holds stages i and 2n-1-i and keeps at most 2n half-size activations.
+// `VShape` makes the V-shaped zero-bubble schedule. There are 2n half-size stages; place i has the
+// stages i and 2n-1-i and keeps the activations of at most 2n micro-batches of half-size stages.
+// List scheduling chooses the blocks, each of which takes one step.
 class VShape {
  public:
   explicit VShape(const PipelineShape& shape)
@@ -75,18 +79,19 @@ class VShape {
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
   struct Place {
     std::vector<BlockRun> row;
-    std::array<int64_t, 2> forwards{}, backwards{};  // by half of the V: the number that have run
-    std::vector<BlockRun> weights;                   // W runs whose B has run
+    // By half of the V: number of F and B runs done.
+    std::array<int64_t, 2> forwards{}, backwards{};
+    std::vector<BlockRun> weights;  // W runs whose B has run
     size_t next_weight = 0;
     int64_t held = 0;
   };
-  enum Choice { kF0, kF1, kB0, kB1, kW };  // 0: the half on the way down, 1: on the way back
+  enum Choice { kF0, kF1, kB0, kB1, kW };  // 0: stages 0 to n-1, 1: stages n to 2n-1
 
   size_t index(int64_t stage, int64_t m) const { return static_cast<size_t>(stage * m_ + m); }
 
-  // Returns the choices in order: until the first backward, forwards fill the place. Then comes the
-  // cycle B, its W, F, which frees an activation before it takes one. At last only backwards are
-  // left.
+  // Returns the choices of the place for its next run, the best one first. Before the first B of
+  // its later stage, F runs come first. Then the order repeats B, its W, F, so that an activation
+  // is freed before the next one is made. When all F are done, B runs come before W runs.
   std::vector<Choice> wishes(const Place& place) const {
     if (place.forwards[0] == m_ && place.forwards[1] == m_) return {kB0, kB1, kW};
     if (place.backwards[1] == 0) return {kF1, kF0, kB1};
@@ -152,7 +157,8 @@ class VShape {
   int64_t n_, m_;
   int64_t now_ = 0;
   std::vector<Place> places_;
-  std::vector<int64_t> forward_end_, backward_end_;  // by index(): the step in which it ran
+  // By index(): the step in which F or B ran; kNever: not yet.
+  std::vector<int64_t> forward_end_, backward_end_;
 };
 
 }  // namespace
