@@ -276,10 +276,11 @@ Result<Program> instantiate(const InstantiateInput& input, int rank, bool offset
 // Gives the buffers their lifetimes, adds the frees, and, if `offsets`, places the buffers in
 // arenas.
 void plan_memory(Program& program, bool offsets);
-// Plans memory as plan_memory does, for a program that has blocks for two sizes of micro-batches.
-// Each buffer is planned once, for all that the blocks of either size touch. `ordinals`: by block
-// and instruction, the number of the instruction of the place text from which the instruction was
-// made. Instructions of the two blocks of a family that have the same number correspond.
+// Lays memory out as plan_memory does, for a program that has blocks for two sizes of
+// micro-batches. Each buffer is planned once, for all that the blocks of either size touch.
+// `ordinals`: by block and instruction, the number of the instruction of the place text from which
+// the instruction was made. Instructions of the two blocks of a family that have the same number
+// correspond.
 void plan_memory_of_both(Program& program, const ByBlock<std::vector<size_t>>& ordinals,
                          bool offsets);
 
