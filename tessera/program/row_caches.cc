@@ -16,8 +16,9 @@
 namespace tessera {
 namespace {
 
-// Calls visit(rank, count, weight of one rank) for ranks 0 .. rows - 1 of Zipf's law: first ranks
-// one by one, later ones in groups whose weights differ by some thousandths.
+// Calls visit(first, count, weight) for groups of the ranks 0 to rows - 1 of Zipf's law, where
+// `weight` is that of one rank. The first ranks are in groups of one; later groups are larger, with
+// weights that differ by some thousandths.
 template <class Visit>
 void each_rank(int64_t rows, double exponent, const Visit& visit) {
   constexpr int64_t kSingle = 512, kPart = 256;
@@ -63,7 +64,7 @@ class RowHolding {
   }
 
  private:
-  // A `Use` is an op that names rows of a cache by ids.
+  // A `Use` is a compute whose op names rows of a cache by ids.
   struct Use {
     BlockRef block;
     size_t at = 0;
@@ -79,15 +80,16 @@ class RowHolding {
     When when = When::kAlways;
     OpId cause;
     BlockRef block;
-    size_t position = 0;   // before the instruction at this index
-    size_t first_use = 0;  // in the block
+    size_t position = 0;   // the fetch goes before the instruction at this index of `block`
+    size_t first_use = 0;  // index in `block`
     BlockRef last_block;
     size_t last_use = 0;
     OpId last_op;
     bool changed = false;
     bool from_data = true;  // whether all ids are inputs of the graph
   };
-  static constexpr int64_t kMostOpen = 6;  // batches of a cache (sparse/cache/cache_index.h)
+  // The most batches of a cache that may be open at a time (sparse/cache/cache_index.h).
+  static constexpr int64_t kMostOpen = 6;
   struct Inserted {
     size_t position;
     Instruction instruction;

@@ -223,8 +223,8 @@ class SendWaits {
     }
   }
   bool runs(size_t row, BlockRef block) const { return position(row, block) < orders_[row].size(); }
-  // Returns whether the block that waits runs behind all others that use the buffer, in every
-  // micro-batch.
+  // Returns whether the block that waits (sent.at) runs after all other blocks that use the buffer,
+  // in every micro-batch of the row.
   bool runs_last(const Sent& sent, size_t row) const {
     std::set<int64_t> over;
     for (const BlockRun& run : plan_.schedule[row]) {
@@ -265,9 +265,10 @@ class SendWaits {
     return true;
   }
 
-  // ---- one copy more
-  // Adds copies until the buffer's message is awaited later than before. Returns false if the
-  // buffer is not made in the block, or has a copy for each micro-batch already.
+  // ---- more copies of a buffer
+  // Adds copies of the buffer until its messages are awaited later than before. Returns false if
+  // the sending block does not write the buffer, or if the buffer has a copy for each micro-batch
+  // already.
   bool add_slot(Sent& sent) const {
     const auto most = static_cast<int64_t>(micro_batches_);
     if (sent.first_write == kNoPlace || (sent.way == Way::kRing && sent.slots >= most))
@@ -284,8 +285,8 @@ class SendWaits {
              (sent.lag <= before || in_use_twice(sent) || (!ran_on && !waits_behind(sent))));
     return true;
   }
-  // Returns whether each message is awaited, `lag` runs later, behind the run of `at` that awaited
-  // it before.
+  // Returns whether each message is awaited later than before: `lag` runs after its send, instead
+  // of in the run of sent.at for the same micro-batch.
   bool waits_behind(const Sent& sent) const {
     for (const size_t row : rows_of(sent.place)) {
       std::vector<int64_t> sending;  // micro-batches of the block's runs so far
@@ -318,7 +319,8 @@ class SendWaits {
     }
     return false;
   }
-  // Returns the fewest runs of the block from one use of a slot to the next.
+  // Returns the smallest number of runs of the sending block from one use of a slot to the next use
+  // of the same slot.
   int64_t reuse(const Sent& sent, size_t row) const {
     auto fewest = static_cast<int64_t>(micro_batches_);
     std::map<int64_t, int64_t> before;  // slot -> run of the block
@@ -387,7 +389,8 @@ class SendWaits {
     return it->second;
   }
 
-  // Finds the communication of each block of each row, of all its places in the order of writing.
+  // Finds the communication events of each block of each row. The events of all places of a row are
+  // merged in the order of writing.
   void find_events() {
     rows_.resize(plan_.rows.size());
     for (size_t row = 0; row < rows_.size(); ++row) {
@@ -401,8 +404,8 @@ class SendWaits {
       }
     }
   }
-  // Adds events with their order of writing; an instruction that was inserted later takes the order
-  // of the one behind it.
+  // Adds the events of a place's block to `out`, each with its order of writing. The waits for
+  // sends that this class decides are not in the text yet; their events are added here too.
   void add_events(PlaceId place, BlockRef ref, std::vector<std::pair<int64_t, Event>>& out) const {
     static const Instructions kNone;
     const auto it = texts_[place.index()].blocks.find(ref);
@@ -460,7 +463,7 @@ class SendWaits {
     }
   }
 
-  // Advances the row until it waits, or ends. Returns whether anything has happened.
+  // Plays the row until it must wait or ends. Returns whether the row has advanced.
   bool advance(size_t r) {
     Row& row = rows_[r];
     bool moved = false;
@@ -524,9 +527,9 @@ class SendWaits {
         1;
   }
 
-  // Resolves a state in which no row goes on: follows, from a row that waits for a receipt, who
-  // waits for whom to a cycle, and gives the first send on it one more copy. Returns false if all
-  // rows have ended, or no send is on a cycle.
+  // Resolves a state in which no row can go on. Follows from a row to the row that it waits for,
+  // until there is a cycle, and gives the first send on the cycle one more copy. Returns false if
+  // all rows have ended, or if no send is on a cycle.
   bool relax() {
     for (size_t start = 0; start < rows_.size(); ++start) {
       std::vector<size_t> path;
@@ -550,7 +553,7 @@ class SendWaits {
     return rows_[row].events.at(block)[rows_[row].event];
   }
 
-  // ---- what is decided, as text
+  // ---- writing the decided waits
   void write() {
     for (auto sent = sent_.rbegin(); sent != sent_.rend(); ++sent) {
       texts_[sent->place.index()].buffers[static_cast<size_t>(sent->buffer)].slots = sent->slots;

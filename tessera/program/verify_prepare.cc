@@ -485,8 +485,9 @@ bool Preparer::prepare(const Compute& compute, Prepared& out) {
          check_overwrites(compute, op, out) && check(find_row_use(program_, compute, op, out.rows));
 }
 
-// Checks the box of a compute. Frozen dims must be whole, except that keys after the last query may
-// be missing. On a rank at another coordinate than the op's pin, the box must be empty.
+// Checks the box of a compute: it must have frozen dims whole, unless it is empty, as it is on a
+// rank at another coordinate than the op's pin. Sets out.box to the points that the box stands for
+// (counted_by_queries).
 bool Preparer::check_box(const Compute& compute, const Op& op, Prepared& out) {
   const Annotation& annotation = op.annotation;
   std::vector<int64_t> sizes;
