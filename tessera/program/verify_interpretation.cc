@@ -587,7 +587,7 @@ bool Interpretation::wait(Rank& rank, const Wait& wait) {
   std::vector<Pending>& pendings = rank.pending[wait.handle];
   pendings.erase(pendings.begin() + (pending - pendings.data()));
   if (!finish(rank, done)) return false;
-  // A wait in a block that runs once a step is for all that the step has issued.
+  // A wait in a block that runs once a step is for all that the step has issued under the handle.
   return !rank.step().block.once() || pendings.empty() || this->wait(rank, wait);
 }
 
