@@ -660,9 +660,9 @@ class Analyser {
     return {place, std::move(layout)};
   }
 
-  // Splits each op dim that has the name of a parameter's dim as the layout is cut in which the
-  // parameter is updated (update_layout). The op dim must be the first in its bracket in every
-  // operand.
+  // Splits op dims by the layout in which the parameter is updated (update_layout): an op dim with
+  // the same name as a parameter's dim is split over the axes that cut this dim. The op dim must be
+  // the first in its bracket in every operand.
   void adopt_update(const Op& op, TensorId parameter) {
     const std::vector<Dim>& dims = graph_.tensor(parameter).dims;
     OpPlan& plan = out_.ops[op.id.index()];

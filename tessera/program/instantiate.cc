@@ -585,8 +585,8 @@ class Instantiation {
     }
   }
 
-  // Changes the write mode of outputs that are terms of a sum made in several blocks: the block
-  // that runs first sets the sum, and the other blocks add to it.
+  // Changes write modes where several blocks accumulate into the same buffer: only the block that
+  // runs first sets the buffer in its first run, and all other blocks always add.
   void set_once() {
     std::map<BufferId, BlockRef> first;
     std::set<BlockRef> seen;

@@ -157,8 +157,10 @@ struct Issue {     // starts a collective
 };
 struct Send {
   int handle = 0;
-  int peer = 0;     // rank
-  int64_t tag = 0;  // unique for (tensor, receiver's need); the runtime adds the micro-batch
+  int peer = 0;  // rank
+  // Number by which send and receive match. It is different for each pair of a tensor and a layout
+  // in which a receiver needs the tensor. The runtime adds the micro-batch to it.
+  int64_t tag = 0;
   TensorId tensor;
   Box region;
   View view;

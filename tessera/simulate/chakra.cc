@@ -201,7 +201,8 @@ class Exporter {
     return view.box.volume() * dtype_bytes(program_.buffer(view.buffer).dtype);
   }
 
-  // Makes later nodes depend only on this node, which depends on all that they depended on before.
+  // Makes later nodes depend only on this node. That is enough, because this node depends on all
+  // nodes of the old frontier_.
   void in_line(uint64_t id) { frontier_ = {id}; }
   void beside(int handle, uint64_t id) {
     by_run_[{handle, program_.family(std::get<0>(at_)), run_}] = id;

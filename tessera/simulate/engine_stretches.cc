@@ -312,8 +312,9 @@ void Engine::leave_in_bundle(int32_t p, const Bundle& bundle) {
   a.slot = s;
 }
 
-// Makes a transfer of the collective of a bundle that is left, or counts the collective if it has
-// ended already. `now`: the state of the bundle; `start`: when the bundle began.
+// Handles the collective of a bundle when the player leaves the bundle. If the collective is still
+// running, it becomes a transfer; if it has ended, its time is counted. `now`: the state of the
+// bundle; `start`: when the bundle began.
 void Engine::take_over(int32_t p, const Bundle& bundle, const InBundle& now, double start) {
   const Item& item = run_items(actor(p).run_items).items[static_cast<size_t>(bundle.issue)];
   if (now.latency_left == 0 && now.collective_left == 0) {

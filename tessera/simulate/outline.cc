@@ -756,7 +756,7 @@ class PlayerOutline {
   std::map<Key, ExchangeLoad> loads_;
   std::map<Key, int64_t> seen_;
   std::map<Key, int32_t> sent_, received_;
-  // From find_pairs: wait -> the issue that is carried out there, and all these issues.
+  // From find_pairs: position of a wait -> of the issue that is played there; all such issues.
   std::map<std::pair<BlockRef, size_t>, size_t> deferred_;
   std::set<std::pair<BlockRef, size_t>> postponed_;
   std::vector<size_t> late_;  // positions of the block's issues that add_late() will add
