@@ -13,8 +13,9 @@
 namespace tessera {
 namespace {
 
-// An `AheadSlice` works backwards from the buffers to be filled: it takes in the instructions that
-// write a wanted buffer and wants what they read, up to buffers at rest.
+// An `AheadSlice` finds the instructions of the part backwards from the buffers to be filled. It
+// adds each instruction that writes a wanted buffer, and then wants the buffers that the
+// instruction reads, unless they are at rest.
 class AheadSlice {
  public:
   AheadSlice(const Program& program, const Graph& graph)
@@ -51,7 +52,7 @@ class AheadSlice {
     return program_.buffer(buffer).lifetime == Lifetime::kPersistent;
   }
 
-  // Takes in the instructions that write a wanted buffer. Returns whether there were new ones.
+  // Adds the instructions that write a wanted buffer. Returns whether any was added.
   bool grow(AheadPart& part) {
     bool grew = false;
     for (const auto& [ref, block] : program_.blocks) {
@@ -74,8 +75,8 @@ class AheadSlice {
       return fetches_.contains(fetch->handle);
     if (const auto* release = std::get_if<ReleaseRows>(&instruction.body))
       return fetches_.contains(release->fetch);
-    // All members of a collective decide alike, also those that receive nothing, and so do both
-    // sides of a message.
+    // Whether a transfer belongs to the part must not depend on the rank, because all members of a
+    // collective and both ends of a message must decide alike. So only the tensors decide.
     const auto moves = [&](const auto& moved) {
       return made_[moved.tensor.index()] || read_[moved.tensor.index()];
     };
@@ -90,8 +91,8 @@ class AheadSlice {
     return found;
   }
 
-  // Wants the fetches of cached rows that the compute uses: rows are fetched and released as in the
-  // step.
+  // Adds the fetches of cached rows that the compute uses to the wanted ones, so that the part
+  // fetches and releases rows as the step does.
   void want_rows(const Compute& compute) {
     const Op& op = graph_.op(compute.op);
     const std::vector<size_t> ids = ids_of_rows(op);
@@ -113,9 +114,8 @@ class AheadSlice {
     }
   }
 
-  // Adds the buffers that the instruction reads to the wanted ones. In a collective only those
-  // transfers matter that fill a wanted buffer: others may travel along, and what they send is not
-  // wanted.
+  // Adds the buffers that the instruction reads to the wanted ones. In a collective only transfers
+  // that fill a wanted buffer count. Others move too, but it does not matter what they send.
   void want_what_is_read(const Instruction& instruction) {
     const auto want = [&](BufferId buffer) {
       if (!rests(buffer)) wanted_.insert(buffer);
@@ -144,9 +144,10 @@ class AheadSlice {
                     tensor.valid() ? graph_.tensor(tensor).name : program_.buffer(buffer).name));
   }
 
-  // Checks a tensor that travels with a wanted tensor. It may rest: its ranks then share out the
-  // value that it had, since each of them sends what rests. A new value that lies elsewhere until
-  // it is brought home would not be made by this part, and is an error.
+  // Checks a tensor that moves in the same collective as a wanted tensor. If the tensor is sent
+  // from where it rests, each rank sends the value at rest, and nothing changes. If it is a new
+  // value that is sent to where it rests, the result is an error, because the part does not make
+  // it.
   Status check(const Transfer& transfer) const {
     return transfer.in ? check_new_value(transfer.tensor, transfer.in->buffer) : Status();
   }
@@ -180,8 +181,8 @@ class AheadSlice {
   const Program& program_;
   const Graph& graph_;
   const std::vector<bool> ahead_;  // by tensor: buffers to be filled
-  // By tensor: made_: made tensors on which the new values of these buffers depend; read_: tensors
-  // at rest that those are made of.
+  // By tensor. made_: tensors made by ops on which the new values of the buffers to be filled
+  // depend. read_: tensors at rest from which these are made.
   std::vector<bool> made_, read_;
   std::set<BufferId> wanted_;
   std::set<int> handles_, fetches_;

@@ -1,6 +1,6 @@
-// The part of a step that makes values which the next step finds ready (graph/ahead.h). It is
-// executed alone, for the step that begins, to fill the buffers of a run that starts or of an
-// evaluation.
+// The ahead part of a step: the instructions that make values for the next step (graph/ahead.h). At
+// the start of a run or of an evaluation no step came before, so the ahead part is executed alone,
+// for the first step, to fill the buffers of these values.
 #pragma once
 
 #include <optional>
@@ -20,12 +20,12 @@ struct AheadPart {
 // be told from the rest of the step, because it would write buffers that other parts need.
 Result<std::optional<AheadPart>> ahead_part(const Program& program, const Graph& graph);
 
-// Returns by tensor whether it is made ahead: the new values of the buffers to be filled, and the
-// made tensors that these depend on; not the tensors at rest from which the first ones are made.
+// Returns by tensor whether it is made ahead. These are the new values of the buffers to be filled
+// and all tensors made by ops on which the values depend. Tensors at rest are not among them.
 std::vector<bool> made_ahead(const Graph& graph);
 
-// Returns the program with the instructions of the part alone. A run sends its bytes once at its
-// start, besides those of its steps.
+// Returns a program of only the instructions of the part. A run executes it once at its start and
+// so sends the program's bytes in addition to those of its steps.
 Program program_of(const AheadPart& part, const Program& program);
 
 }  // namespace tessera

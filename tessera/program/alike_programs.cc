@@ -11,8 +11,8 @@
 
 namespace tessera {
 
-// A `Comparison` accepts texts that name the same ops, tensors and buffers. Messages may have other
-// tags, and may be of other tensors whose parts are the same.
+// A `Comparison` accepts texts that name the same ops, tensors and buffers. Corresponding messages
+// may have different tags, and different tensors if the same parts of them move.
 class AlikePrograms::Comparison final : public TextComparison {
  public:
   Comparison(const AlikePrograms& of, AlikePlace& place) : of_(of), place_(place) {}
@@ -29,8 +29,8 @@ class AlikePrograms::Comparison final : public TextComparison {
   const std::vector<MeshAxis>& axes(PlaceId place) const {
     return of_.plan_.places[place.index()].mesh.axes;
   }
-  // Returns whether messages of the tensor are encoded: a message may then have a buffer of its
-  // own.
+  // Returns whether messages of the tensor have a codec. Such a message may need a buffer of its
+  // own for error feedback.
   bool is_coded(TensorId tensor) const {
     return of_.plan_.tensors[tensor.index()].compress[kSendEdge].has_value();
   }
@@ -41,19 +41,20 @@ class AlikePrograms::Comparison final : public TextComparison {
 
 namespace {
 
-// An `OrderOfRuns` describes the runs of a row: the order in which blocks of micro-batches run
-// first and last, and which of two blocks runs behind the other in all micro-batches. Frees follow
-// from these.
+// An `OrderOfRuns` describes the runs of a row, as far as the frees of a program depend on it: the
+// order of the first and the last runs of blocks, and for each pair of blocks whether the one runs
+// after the other in all micro-batches.
 struct OrderOfRuns {
-  std::vector<std::tuple<int32_t, BlockRun::Kind, bool>> ends;  // stage of the place, kind, last?
-  std::vector<bool> behind;                                     // by pairs of blocks
+  // Index of the stage at the place, kind of block, and whether it is the last run or the first.
+  std::vector<std::tuple<int32_t, BlockRun::Kind, bool>> ends;
+  std::vector<bool> behind;  // by pair of blocks
   friend bool operator==(const OrderOfRuns&, const OrderOfRuns&) = default;
 };
 
 OrderOfRuns order_of_runs(const ResolvedPlan& plan, PlaceId place) {
   const auto& stages = plan.places[place.index()].stages;
   const auto row = std::ranges::find(plan.rows, std::vector<PlaceId>{place}) - plan.rows.begin();
-  using Block = std::pair<int32_t, BlockRun::Kind>;  // stage of the place
+  using Block = std::pair<int32_t, BlockRun::Kind>;  // index of the stage at the place, and kind
   std::map<Block, std::vector<int64_t>> ran_at;      // by micro-batch
   std::map<Block, std::pair<int64_t, int64_t>> ends;
   int64_t at = 0;

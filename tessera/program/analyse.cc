@@ -61,7 +61,7 @@ int leading_dim(const Annotation& annotation, const DimGroup& group) {
 }
 
 int64_t inner_size(const Annotation& annotation, const DimGroup& group) {
-  if (uneven_extent(annotation.dims, group) >= 0) return 1;  // cut as the tensor dim is
+  if (uneven_extent(annotation.dims, group) >= 0) return 1;  // the op dim is cut as the tensor dim
   const int lead = leading_dim(annotation, group);
   int64_t inner = 1;
   bool behind = false;
@@ -101,7 +101,8 @@ Layout operand_layout(const Op& op, const OpPlan& plan, const OperandDims& opera
       layout.windows.push_back(
           {d, split.grown.front(), {split.grown.begin() + 1, split.grown.end()}});
     }
-    // An operand that has the queries, too, is cut by their axes already.
+    // With a band, the axes that cut the queries also cut the keys of an operand without the
+    // queries. An operand that has the queries too is cut by these axes already.
     if (!band || lead != band->key || operand.contains(band->query)) continue;
     layout.shards[d] = plan.dims[static_cast<size_t>(band->query)].axes;
     layout.windows.push_back({d, band->read(), {}});
@@ -117,7 +118,8 @@ Layout made_layout(const Op& op, const OpPlan& plan, size_t output, const Mesh& 
     if (!op.annotation.reduces(static_cast<int>(d), output)) continue;
     for (AxisId axis : plan.dims[d].axes) layout.partial.push_back(axis);
   }
-  // A tensor without dims is on all ranks: elsewhere the op summed over nothing.
+  // A tensor without dims is made on all ranks, also where the op is pinned to another coordinate
+  // and sums over nothing. So its parts must be added over the pinned axes.
   for (const AxisPin& pin : shape.empty() ? plan.at : std::vector<AxisPin>())
     layout.partial.push_back(pin.axis);
   layout.combiner = op.annotation.outputs[output].combiner;
@@ -206,7 +208,7 @@ std::optional<Layout> translate(const OfPlace<Layout>& layout, const ResolvedPla
 void check_axes(const Layout& layout, const Mesh& mesh, const Tensor& tensor) {
   TESSERA_CHECK(layout.shards.size() == tensor.dims.size(), "{} cuts for the {} dims of '{}'",
                 layout.shards.size(), tensor.dims.size(), tensor.name);
-  uint64_t used = 0;  // a bit by axis: meshes have few
+  uint64_t used = 0;  // bit i: axis i of the mesh is used
   const auto use = [&](AxisId axis, bool may_repeat) {
     TESSERA_CHECK(axis.valid() && axis.index() < mesh.axes.size(),
                   "'{}' is cut over axis {} of the mesh {}", tensor.name, axis.value,
@@ -220,7 +222,7 @@ void check_axes(const Layout& layout, const Mesh& mesh, const Tensor& tensor) {
     for (const AxisId axis : dim) use(axis, false);
   }
   for (const AxisPin& pin : layout.at) use(pin.axis, false);
-  // Parts that overlap lie along an axis that cuts, too.
+  // If parts overlap (windows), the axis over which they are parts also cuts the tensor.
   for (const AxisId axis : layout.partial) use(axis, !layout.windows.empty());
 }
 
@@ -261,10 +263,10 @@ class Analyser {
   }
 
  private:
-  // Makes the ranks along an axis that cuts no dim of the op walk the loop in the same order,
-  // whatever the plan's skew, if the op sums over its loop. Along such an axis the ranks compute
-  // the same, and replicas would otherwise differ by roundings, which no checkpoint of one of them
-  // holds.
+  // If the op sums over its time loop, removes from the loop's skew all axes that cut no dim of the
+  // op. Ranks along such an axis compute the same value, and with a skew they would sum in
+  // different orders. Their replicas would then differ by rounding errors, and a checkpoint, which
+  // has only one replica, could not restore the others.
   void sum_replicas_in_one_order(const Op& op) {
     OpPlan& plan = out_.ops[op.id.index()];
     const LoopOf loop = loop_of(plan);
@@ -281,7 +283,8 @@ class Analyser {
     DimSplit& split = plan.dims[static_cast<size_t>(loop.op_dim)];
     const size_t before = split.skew.size();
     std::erase_if(split.skew, cuts_nothing);
-    // The number of steps of nested rings is that of all their axes.
+    // Nested rings have as many steps as all their axes together have ranks. If an axis was
+    // removed, the number no longer fits, so the loop is not skewed at all.
     if (split.order == StepOrder::kNested && split.skew.size() < before) split.skew.clear();
     if (split.skew.empty()) split.order = StepOrder::kAligned;
   }
@@ -290,8 +293,8 @@ class Analyser {
     return op.annotation.find(plan_.plan.micro_batch_dim) >= 0;
   }
 
-  // Checks, for several micro-batches, that a tensor dim of that name is the op dim of that name,
-  // and alone in its bracket.
+  // Checks that a tensor dim with the name of the micro-batch dim is made of the op dim of that
+  // name alone. Needed only if there are several micro-batches.
   Status check_micro_batch_dim(const Op& op) const {
     const std::string& name = plan_.plan.micro_batch_dim;
     const int dim_of_op = op.annotation.find(name);
@@ -335,8 +338,9 @@ class Analyser {
       if (behind[op.id.index()]) {
         out_.blocks.emplace_back(BlockKind::kUpdate);
       } else if (!many) {
-        // With one micro-batch the phase decides, except for ops on tensors at rest whose results
-        // are kept for the step, or that work on shards of which blocks gather what they need.
+        // With one micro-batch the phase decides. There is one exception: an op that reads only
+        // tensors at rest runs in the prologue if its result is kept for the step, or if it works
+        // on shards from which blocks gather what they need.
         const bool ahead = !inside && before == Dependence::kNone && reads_what_is_ahead(op) &&
                            (kept_for_the_step(op) || works_on_shards(op));
         out_.blocks.push_back(ahead ? BlockRef(BlockKind::kPrologue) : phase_block(op));
@@ -367,8 +371,8 @@ class Analyser {
     return {};
   }
 
-  // Returns whether the op's inputs are all at rest, or made in the prologue. A constant that the
-  // model's own block makes is neither.
+  // Returns whether all inputs of the op are at rest or made in the prologue. This is false for a
+  // constant that a forward block makes.
   bool reads_what_is_ahead(const Op& op) const {
     return std::all_of(op.inputs.begin(), op.inputs.end(), [&](TensorId input) {
       const OpId producer = graph_.tensor(input).producer;
@@ -396,8 +400,8 @@ class Analyser {
             plan_.ops[op.id.index()].stage.value};
   }
 
-  // Moves those backward ops of a stage to its weight block, if the schedule has one, whose results
-  // are read only by the weight block itself, updates and sums over the step.
+  // If the schedule has a weight block for a stage, moves backward ops of the stage to it: those
+  // whose results are read only by the weight block itself, by updates and by sums over the step.
   void set_weight_parts_apart() {
     std::set<StageId> apart;
     for (const auto& row : plan_.schedule) {
@@ -433,10 +437,11 @@ class Analyser {
   StageId home_stage(TensorId tensor) const { return plan_.tensors[tensor.index()].home; }
   PlaceId home_place(TensorId tensor) const { return plan_.place_of(home_stage(tensor)); }
 
-  // Adds the axes of a store rule to a layout: on the named dim; else on the dim that the first
-  // reader's time loop walks, so that its steps fetch the pieces; else on the first dim that they
-  // divide; else on the largest. No step fetches states and gradients, so their walked dim is cut
-  // only if that is even.
+  // Cuts a layout further over the axes of a store entry (`over`). The dim that is cut is the one
+  // that the entry names; else the dim that the time loop of the first reader cuts, so that the
+  // loop's steps can fetch the pieces; else the first dim that the axes divide evenly; else the
+  // largest dim. Optimizer states and gradients are not fetched by steps, so their looped dim is
+  // taken only if the axes divide it evenly.
   OfPlace<Layout> add_over(Layout layout, const Tensor& tensor, const TensorPlan& rule) const {
     const PlaceId place = plan_.place_of(rule.home);
     const std::vector<int64_t> shape = tensor.shape();
@@ -490,9 +495,9 @@ class Analyser {
     return none;
   }
 
-  // Returns the op whose layout a tensor at rest takes, and the tensor that this op reads: the
-  // first reader; or, where only updates read the tensor itself, the first op that reads the new
-  // value (ops that work ahead, graph/ahead.h).
+  // Returns the op whose operand layout a tensor at rest takes, and the tensor that this op reads.
+  // The op is the first reader. But if only updates read the tensor itself, it is the first op that
+  // reads the tensor's new value (ops that work ahead do so, graph/ahead.h).
   std::pair<const Op*, TensorId> first_to_read(TensorId tensor) const {
     const StageId home = home_stage(tensor);
     const Op* reader = first_reader(tensor, home);
@@ -527,7 +532,7 @@ class Analyser {
     const Layout& of = out_.homes[state.of.index()].at(home_place(state.id));
     Layout base = of;
     const Tensor& parameter = graph_.tensor(state.of);
-    if (state.dims != parameter.dims) {  // it has some of the parameter's dims
+    if (state.dims != parameter.dims) {  // the state has only some of the parameter's dims
       base.shards.assign(state.dims.size(), {});
       base.grain.assign(state.dims.size(), 1);  // grains of the parameter's dims come with the cuts
       take_shards(of, parameter, base, state);
@@ -538,8 +543,8 @@ class Analyser {
     if (!first.valid()) first = state.id;
   }
 
-  // Cuts dims of `target` as the dims of `source` with the same name and size, unless an axis cuts
-  // another dim already.
+  // Cuts each dim of `target` as the dim of `source` with the same name and size is cut. An axis
+  // that cuts another dim of `to` already is not used.
   static void take_shards(const Layout& from, const Tensor& source, Layout& to,
                           const Tensor& target) {
     for (size_t t = 0; t < target.dims.size(); ++t) {
@@ -555,7 +560,7 @@ class Analyser {
   }
 
   void place_gradient(const Tensor& gradient) {
-    // The gradient of a narrow copy rests as the gradient of the parameter itself.
+    // The gradient of a narrow copy of a parameter rests as the parameter's own gradient does.
     Tensor as_parameters = gradient;
     as_parameters.of = graph_.parameter_of(gradient.of);
     out_.homes[gradient.id.index()] =
@@ -563,8 +568,8 @@ class Analyser {
                  plan_.tensors[gradient.id.index()]);
   }
 
-  // Cuts the op as an operand at rest is cut. If that rests at another place, axes are matched by
-  // name; nothing changes if the op's mesh lacks one.
+  // Splits the op as its operand at rest is cut. If the operand rests at another place, axes are
+  // matched by name; the op is not changed if its mesh lacks one of these axes.
   void adopt(const Op& op, const OperandDims& operand, const OfPlace<Layout>& rests) {
     OpPlan& plan = out_.ops[op.id.index()];
     const std::optional<Layout> layout = translate(rests, plan_, plan_.place_of(plan.stage));
@@ -581,10 +586,13 @@ class Analyser {
     if (!op.annotation.dims.empty()) out_.ops[op.id.index()].at = layout.at;
   }
 
-  // Makes an op that no entry names follow a tensor at rest. Update ops follow the first optimizer
-  // state of their parameter (or the parameter itself) or the buffer that they change, and so do
-  // norms of a gradient. Sums and casts that make a parameter's gradient do too, or follow the
-  // gradient's home if the plan says one. Ops that read only a parameter follow the parameter.
+  // Makes an op that no entry of the plan names follow a tensor at rest, which means that the op is
+  // split as the tensor is cut:
+  //   update ops, norms of a gradient  the first optimizer state of the parameter, else the
+  //                                    parameter itself; or the buffer that the op changes
+  //   sums and casts that make a       the gradient's home if the plan gives one; else as update
+  //   parameter's gradient             ops
+  //   ops that read only a parameter   the parameter
   void follow(const Op& op) {
     const KindInfo* kind = op.info;
     const OpPlan& plan = out_.ops[op.id.index()];
@@ -638,7 +646,8 @@ class Analyser {
            graph_.tensor(tensor.of).role == Role::kParameter;
   }
 
-  // Returns the layout in which a parameter is updated: that of its first optimizer state.
+  // Returns the layout in which a parameter is updated. This is the layout of its first optimizer
+  // state, or the parameter's own if it has no state.
   OfPlace<Layout> update_layout(TensorId parameter) const {
     const OfPlace<Layout>& home = out_.homes[parameter.index()];
     const TensorId state = first_state_[parameter.index()];
@@ -651,8 +660,9 @@ class Analyser {
     return {place, std::move(layout)};
   }
 
-  // Cuts op dims with the name of a parameter's dim as the parameter is updated, if they come first
-  // in the brackets of each operand.
+  // Splits op dims by the layout in which the parameter is updated (update_layout): an op dim with
+  // the same name as a parameter's dim is split over the axes that cut this dim. The op dim must be
+  // the first in its bracket in every operand.
   void adopt_update(const Op& op, TensorId parameter) {
     const std::vector<Dim>& dims = graph_.tensor(parameter).dims;
     OpPlan& plan = out_.ops[op.id.index()];

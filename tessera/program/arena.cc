@@ -10,7 +10,8 @@ namespace {
 using Runs = ArenaItem::Runs;
 using Item = ArenaItem;
 
-// Returns whether the items are ever alive at the same time. Runs of different blocks never are.
+// Returns whether the items are ever alive at the same time. Items that repeat in runs of different
+// blocks never are.
 bool overlap(const Item& a, const Item& b) {
   const auto meet = [](int64_t first, int64_t last, const Item& other) {
     return first <= other.last && other.first <= last;
@@ -29,8 +30,8 @@ bool overlap(const Item& a, const Item& b) {
   return run != many.repeats->begin() && many.last + *std::prev(run) >= one.first;
 }
 
-// A `PlacedBlock` holds placed items that lie one behind the other, and facts about all of them, so
-// that a search for a free place looks at the block instead of at each item.
+// A `PlacedBlock` has placed items with successive offsets, and facts about all of them together,
+// so that a search for free bytes need not look at each item.
 class PlacedBlock {
  public:
   struct Entry {
@@ -50,8 +51,7 @@ class PlacedBlock {
     auto next =
         std::upper_bound(entries_.begin(), entries_.end(), entry.item.offset,
                          [](int64_t at, const Entry& other) { return at < other.item.offset; });
-    // Neighbours without a gap that live equally long are treated as one: a place is free behind
-    // both or behind neither.
+    // Two neighbours without a gap that live at the same times are joined into one entry.
     const auto joins = [](const Entry& a, const Entry& b) {
       return a.behind == b.item.offset && a.item.first == b.item.first &&
              a.item.last == b.item.last;
@@ -79,11 +79,12 @@ class PlacedBlock {
 
   // Returns whether no entry is alive while the item is.
   bool is_clear_of(const Item& item) const { return !overlap(hull_, item); }
-  // Returns whether all entries are alive while the item is, and no gap between them holds it.
+  // Returns whether, while the item is alive, all entries are alive at some time and no gap between
+  // them is large enough for the item.
   bool is_closed_to(const Item& item) const {
     return widest_gap_ < item.bytes && common_.first <= common_.last && overlap(common_, item);
   }
-  int64_t behind() const { return behind_; }  // behind all entries
+  int64_t behind() const { return behind_; }  // the offset after all entries
 
  private:
   void sum_up() {
@@ -101,7 +102,8 @@ class PlacedBlock {
   }
 
   std::vector<Entry> entries_;
-  Item hull_, common_;  // hull of the entries' intervals; the time in which all live
+  // The smallest interval with all entries' intervals, and the interval in which all entries live.
+  Item hull_, common_;
   int64_t behind_ = 0, widest_gap_ = 0;
 };
 
@@ -122,7 +124,7 @@ class AliveAt {
       stretches_.insert(next, {offset, behind});
     }
   }
-  // Returns the lowest offset from `at` on that is followed by so many free bytes at this moment.
+  // Returns the lowest offset, at least `at`, at which this many bytes are free at this moment.
   int64_t first_gap(int64_t at, int64_t bytes) const {
     auto next =
         std::upper_bound(stretches_.begin(), stretches_.end(), at,
@@ -138,10 +140,10 @@ class AliveAt {
   std::vector<Stretch> stretches_;  // by offset
 };
 
-// A `Samples` holds the bytes that are taken at up to 65 moments, evenly spaced over the time line.
-// An item that is alive at one of them must lie in a gap of that moment, and a binary search finds
-// gaps. This passes most of the items in the way at once, instead of comparing the item with each
-// of them.
+// A `Samples` knows which bytes are taken at up to 65 moments, which are evenly spaced over the
+// time. An item that is alive at one of these moments must lie in a gap between the bytes taken at
+// that moment, and a binary search finds such gaps. So most of the placed items need not be
+// compared with the item.
 class Samples {
  public:
   Samples(int64_t first, int64_t last, size_t items) {
@@ -154,8 +156,9 @@ class Samples {
     const auto [begin, end] = within(item);
     for (size_t i = begin; i < end; ++i) alive_[i].add(item.offset, behind);
   }
-  // Returns the lowest offset from `at` on that is free at the first, the middle and the last of
-  // these moments at which the item is alive; `at` if it is alive at none of them.
+  // Looks at the first, the middle and the last moment at which the item is alive. Returns the
+  // lowest offset, at least `at`, at which the item's bytes are free at these moments; `at` if the
+  // item is alive at no moment.
   int64_t first_gap(const Item& item, int64_t at) const {
     const auto [begin, end] = within(item);
     if (begin >= end) return at;
@@ -168,10 +171,10 @@ class Samples {
   }
 
  private:
-  static constexpr size_t kWorthSamples = 256;  // fewer items are not sampled
+  static constexpr size_t kWorthSamples = 256;  // with fewer items no moments are kept
   static constexpr int64_t kSamples = 64;
-  // Returns the indices of the moments at which the item is alive: the first one, and one more than
-  // the last one. Moment i is at first_ + i * apart_.
+  // Returns the index of the first moment at which the item is alive, and one more than the index
+  // of the last. Moment i is at the time first_ + i * apart_.
   std::pair<size_t, size_t> within(const Item& item) const {
     if (alive_.empty()) return {0, 0};
     const int64_t begin = (item.first - first_ + apart_ - 1) / apart_;
@@ -182,12 +185,12 @@ class Samples {
   std::vector<AliveAt> alive_;
 };
 
-// A `Placed` holds the items that have been placed, grouped by the runs in which they repeat. Items
-// of two different groups are never alive at the same time, except that items that do not repeat
-// (null) may be.
+// A `Placed` has the items that have been placed, grouped by the runs in which they repeat. Items
+// of different groups are never alive at the same time, unless one of the groups is that of items
+// that do not repeat (null).
 class Placed {
  public:
-  // `items`: all that will be placed. Their intervals determine the sampled moments.
+  // `items`: all items that will be placed. Their intervals determine the moments of Samples.
   explicit Placed(const std::vector<Item>& items) {
     struct Line {
       int64_t first = 0, last = 0;
@@ -223,9 +226,9 @@ class Placed {
     }
   }
 
-  // Returns the lowest place from `base` on that is free during the item's whole interval. Each
-  // entry in the way moves the place behind it; places only grow, so that no entry is looked at
-  // twice.
+  // Returns the lowest offset, at least `base`, at which the item's bytes are free during its whole
+  // interval. The search begins at `base` and moves past each entry in the way. The offset only
+  // grows, so no entry is looked at twice.
   int64_t first_free(const Item& item, int64_t base) {
     parts_.clear();
     for (const auto& [runs, blocks] : by_runs_) {
@@ -247,7 +250,8 @@ class Placed {
     const PlacedBlock *block, *end;
     size_t entry = 0;  // of the block
 
-    // Returns where the item may begin as far as the entries in front of its last byte allow.
+    // Returns the lowest offset, at least `at`, at which the item does not overlap the entries of
+    // this part up to the item's last byte.
     int64_t pass(const Item& item, const Samples& samples, int64_t at) {
       for (; block != end; ++block, entry = 0) {
         if (block->behind() <= at) continue;

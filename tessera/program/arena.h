@@ -1,8 +1,8 @@
-// Places of buffers in an arena of planned size: each buffer lives for an interval of time, and
+// Chooses the offsets of buffers in an arena. Each buffer lives for an interval of time, and
 // buffers that live at the same time do not share bytes. Buffers are placed in the order of their
-// sizes, the largest first, each at the lowest place that is free during its whole interval (greedy
-// by size). The arena is not the smallest possible, but its size does not depend on the order of
-// the buffers.
+// sizes, the largest first, each at the lowest offset that is free during its whole interval
+// (greedy by size). The arena is not always the smallest possible, but its size does not depend on
+// the order in which the buffers are given.
 //
 //   std::vector<ArenaItem> items = {{.buffer = 0, .bytes = 64, .first = 0, .last = 3},
 //                                   {.buffer = 1, .bytes = 64, .first = 4, .last = 9}};
@@ -16,16 +16,17 @@
 namespace tessera {
 
 struct ArenaItem {
-  // Starts of the runs in which an interval repeats, ascending.
+  // The times at which the runs begin in which the interval repeats, ascending.
   using Runs = std::vector<int64_t>;
 
-  size_t buffer =
-      0;  // breaks ties: of two items of equal size and begin, the lower buffer is first
+  // Breaks ties: if two items have equal size and begin, the one of the lower buffer is placed
+  // first.
+  size_t buffer = 0;
   int64_t bytes = 0;
-  // On the time line, both inclusive; for an item that repeats, relative to the start of each run.
-  // Items that repeat in different runs (by address) never live at the same time.
+  // First and last time, both inclusive. For an item that repeats they are relative to the begin of
+  // each run. Items whose `repeats` are different objects never live at the same time.
   int64_t first = 0, last = 0;
-  const Runs* repeats = nullptr;  // null: the interval is there once
+  const Runs* repeats = nullptr;  // null: the interval does not repeat
   int64_t offset = -1;            // set by place_items
 };
 

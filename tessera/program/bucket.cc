@@ -1,11 +1,13 @@
-// Pass: bucket_collectives. Joins collectives of one block that have the same kind, group,
-// combiner, dtype and When, up to a size, if the earlier one is first needed (needs.h) in the same
-// block and after the issue of the later one. Afterwards fewer and larger messages move.
+// The pass bucket_collectives. It joins collectives of one block into buckets of up to a given
+// size, so that fewer and larger messages move. Two collectives may be joined if they have the same
+// kind, group, combiner, dtype and When, and if the earlier one is first needed (needs.h) in the
+// same block after the later one is issued.
 //
-// A group runs its collectives in the order of their issues. So a bucket also lets at most that
-// size of other collectives of its group pass that are needed later than the bucket. Otherwise a
-// few bytes, collected over a whole model and needed by its first layer, would travel behind
-// everything that the last layer needs.
+// A group runs its collectives in the order of their issues, and a bucket is issued with its last
+// member. So while a bucket is open, other collectives of its group are issued before it. If they
+// are needed later than the bucket, they delay it. Therefore a bucket is closed once more than the
+// given size of such collectives has been issued. Otherwise a few bytes, collected over a whole
+// model and needed by its first layer, would wait for everything that the last layer needs.
 #include <algorithm>
 #include <map>
 
@@ -23,8 +25,8 @@ int64_t elements(const TextTransfer& transfer, const PlaceText& text, const Shap
                   evaluate(transfer.to.region, text.mesh, shape, origin).volume());
 }
 
-// Returns whether the issue moves chunks one after the other, which it does in order to begin
-// early.
+// Returns whether the issue moves one chunk of a tensor. Chunks are not joined, because they exist
+// so that the first one can move early.
 bool in_chunks(const TextIssue& issue) {
   return std::ranges::any_of(issue.transfers,
                              [](const TextTransfer& t) { return bool(t.to.region.piece); });
@@ -40,16 +42,17 @@ bool alike_instructions(const TextInstruction& a, const TextIssue& x, const Text
          !in_chunks(x) && !in_chunks(y) && x.unit == y.unit && !x.named && !y.named;
 }
 
-// `OpenBuckets` are the buckets that may still take more, and for each buffer the number of buckets
-// it is in.
+// `OpenBuckets` has the buckets to which collectives may still be added, and for each buffer how
+// many of these buckets read it (inputs_) and write it (outputs_).
 class OpenBuckets {
  public:
   struct Bucket {
-    size_t at = 0;  // position of its (latest) issue
+    size_t at = 0;  // position of the issue of its last member
     int64_t bytes = 0;
-    size_t before = 0;  // position in its block of need where the first of its members is needed
-    int64_t passed =
-        0;  // bytes of its group's collectives that are needed later, issued since its first member
+    size_t before = 0;  // position at which the first of its members is needed
+    // Bytes of other collectives of the group that were issued since the first member and are
+    // needed later than the bucket.
+    int64_t passed = 0;
   };
 
   OpenBuckets(const std::vector<TextInstruction>& block, size_t buffers)
@@ -69,8 +72,8 @@ class OpenBuckets {
   void close(int handle) {
     close_if([&](const Bucket& bucket) { return issue(bucket).handle == handle; });
   }
-  // Counts a collective of these bytes as issued, and closes the buckets that it passes and that
-  // more than `most` bytes have passed by now.
+  // Counts a collective of these bytes as issued: adds the bytes to `passed` of each bucket for
+  // which passes(bucket) is true. Closes buckets for which `passed` is now more than `most`.
   template <class Passes>
   void pass(int64_t bytes, int64_t most, const Passes& passes) {
     for (Bucket& bucket : buckets_) {
@@ -78,8 +81,8 @@ class OpenBuckets {
     }
     close_if([&](const Bucket& bucket) { return bucket.passed > most; });
   }
-  // Closes buckets that the instruction touches other than by being their issue: they may not move
-  // behind it.
+  // Closes buckets with buffers that the instruction touches, because the issue of such a bucket
+  // may not move past the instruction.
   void close_touched(const TextInstruction& instruction) {
     const auto index = [](int buffer) { return static_cast<size_t>(buffer); };
     const auto reads = [&](int buffer) { return outputs_[index(buffer)] > 0; };
@@ -164,7 +167,7 @@ void join_collectives(std::vector<TextInstruction>& block, PlaceText& text,
       open.add({i, own, need.before});
       continue;
     }
-    // A full bucket leaves at once: to wait for something small and late would delay it.
+    // A full bucket is issued at once, because waiting for something small would only delay it.
     if (it->bytes + own > bytes) {
       open.close(std::get<TextIssue>(block[it->at].body).handle);
       open.add({i, own, need.before});

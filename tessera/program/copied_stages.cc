@@ -12,27 +12,29 @@
 namespace tessera {
 namespace {
 
-// A `Side` says where a message of the original goes to or comes from. A far place only sends.
+// A `Side` says with which place a message of the original is exchanged: with the place before it,
+// with the place after it, or with a far place (any other). A far place only sends to the original.
 enum class Side : uint8_t { kBefore, kBehind, kFar };
 
-// A `Message` is a message between places that follow one another, described as the message between
-// the original and the place behind the copies; or a message from a far place to the original.
+// A `Message` describes a message between neighbours or from a far place to the original. The
+// messages between two neighbours correspond to those between the original and the place after the
+// copies, so `tensor` and `number` are those of the latter.
 struct Message {
   Side side = Side::kBehind;
   TensorId tensor;
-  int64_t number = 0;  // among the messages of its kind
+  int64_t number = 0;  // counts the messages between neighbours, or those from far places
 };
 
 // A `Comparison` compares the text of the original with that of the place before it, and notes its
 // messages.
 class Comparison final : public TextComparison {
  public:
-  struct Beside {
+  struct Beside {  // a place and its two neighbours
     PlaceId before, here, behind;
   };
   Comparison(const PlaceTexts& in, Beside a, Beside b) : in_(in), a_(a), b_(b) {}
 
-  // Compares the ops of both places.
+  // Compares the texts of the two places. a, b: the ops of the two places, in corresponding order.
   bool run(const std::vector<OpId>& a, const std::vector<OpId>& b) {
     for (size_t i = 0; i < a.size(); ++i) {
       ops_[a[i]] = b[i];
@@ -44,7 +46,8 @@ class Comparison final : public TextComparison {
   }
 
   const std::map<int64_t, Message>& messages() const { return messages_; }  // by tag
-  int64_t crossing() const { return crossing_; }                            // from place to place
+  // Numbers of messages between the original and the next place, and from far places.
+  int64_t crossing() const { return crossing_; }
   int64_t far() const { return far_; }
 
  private:
@@ -61,7 +64,8 @@ class Comparison final : public TextComparison {
     const PlaceId from_a = a.sends ? a.to_place : a.from_place,
                   from_b = b.sends ? b.to_place : b.from_place;
     if (from_a == a_.before && from_b == b_.before) {
-      messages_[b.tag].side = Side::kBefore;  // the other message's entry knows the rest
+      // Tensor and number are set when the other end of this message is compared, below.
+      messages_[b.tag].side = Side::kBefore;
       return true;
     }
     if (from_a == a_.behind && from_b == b_.behind) {
@@ -129,8 +133,9 @@ class Copier {
     return in_.plan->places[place.index()].stages;
   }
 
-  // Returns whether the places run their blocks in one order, as far as passes ask: passes ask
-  // about blocks that touch what is under way.
+  // Returns whether the original, the place before it and the copies run their blocks in the same
+  // order. Only pairs of blocks that meet (blocks_that_meet) are compared, because passes do not
+  // ask for the order of other pairs.
   bool run_blocks_alike() const {
     const PlaceId original = copied_.original;
     const BlockOrder& there = (*in_.orders)[original.index()];
@@ -153,8 +158,8 @@ class Copier {
     }
     return true;
   }
-  // Returns numbers by block of the original: equal for blocks that touch a buffer together,
-  // directly or through a third block.
+  // Returns a number for each block of the original. Blocks have equal numbers if they touch the
+  // same buffer, or if each touches a buffer that the same third block touches.
   std::vector<size_t> blocks_that_meet(const std::vector<BlockRef>& refs) const {
     const PlaceText& text = (*in_.texts)[copied_.original.index()];
     std::vector<size_t> meets(refs.size());
@@ -183,8 +188,9 @@ class Copier {
     return out;
   }
 
-  // Makes the message, of the original or of a place beside it, one between these places: between
-  // copy number `pair`, where the original is number 0, and the place behind that copy.
+  // Changes `cross`, a message that the original or the place after the copies exchanges with its
+  // neighbour, into the corresponding message of place `here` with place `other`. The two places
+  // are copy number `pair` (0 is the original) and the place after it.
   void connect(TextCross& cross, PlaceId here, PlaceId other, int64_t pair) const {
     const Message& message = messages_.at(cross.tag);
     cross.from_place = cross.sends ? here : other;
@@ -192,7 +198,8 @@ class Copier {
     cross.tensor = message.tensor;
     cross.tag = first_tag_ + pair * crossing_ + message.number;
   }
-  // Makes it the message that a far place sends to copy number k.
+  // Changes `cross`, a message from a far place to the original, into the message from that far
+  // place to copy number k.
   void connect_far(TextCross& cross, int32_t k) const {
     const Message& message = messages_.at(cross.tag);
     cross.to_place = moved(copied_.original, k);
@@ -234,7 +241,7 @@ class Copier {
     }
   }
 
-  // Returns the block at that place for a block of the original.
+  // Returns the block of `place` that corresponds to the block `ref` of the original.
   BlockRef block_at(PlaceId place, BlockRef ref) const {
     if (ref.once()) return ref;
     const std::vector<StageId>& there = stages(copied_.original);
@@ -242,9 +249,9 @@ class Copier {
     return {ref.kind, stages(place)[static_cast<size_t>(chunk)].value};
   }
 
-  // Repeats the messages that a far place sends to the original for each copy, right behind them.
-  // Returns false if other instructions stand between the messages to the original, because then it
-  // is unknown where the messages to the copies belong.
+  // Adds, to a block of a far place, the messages to the copies right after the messages to the
+  // original. Returns false if there are other instructions between the messages to the original,
+  // because it is then unknown where the messages to the copies belong.
   bool send_to_copies(std::vector<TextInstruction>& block) {
     const auto is_far = [&](const TextInstruction& one) { return side_of(one) == Side::kFar; };
     const auto first = std::ranges::find_if(block, is_far);
@@ -262,8 +269,8 @@ class Copier {
     block.insert(end, copies.begin(), copies.end());
     return true;
   }
-  // Directs the messages of the place in this block to place `other`, its neighbour since there are
-  // copies.
+  // Directs the messages of the block, which the original and the place after the copies exchange
+  // in the shorter graph, to `other`, the true neighbour of place `here`.
   void connect_neighbour(std::vector<TextInstruction>& block, PlaceId here, PlaceId other,
                          int64_t pair) const {
     for (TextInstruction& instruction : block) {
@@ -271,8 +278,8 @@ class Copier {
         connect(std::get<TextCross>(instruction.body), here, other, pair);
     }
   }
-  // Returns the side to which the message goes or from which it comes, if the instruction is a
-  // message of the original.
+  // Returns the side of a message of the original or of its counterpart at another place; nothing
+  // if the instruction is no such message.
   std::optional<Side> side_of(const TextInstruction& instruction) const {
     const auto* cross = std::get_if<TextCross>(&instruction.body);
     const auto found = cross == nullptr ? messages_.end() : messages_.find(cross->tag);

@@ -27,10 +27,11 @@ bool cuts_further(const Layout& layout, const Layout& whole) {
   return true;
 }
 
-// Returns, by axis of the sending mesh, the receiver's axis whose coordinate the sender's axis
-// takes where it does not cut the tensor; invalid: none. This is the axis of that name, if the
-// receiver's piece is the same along it too; else an axis along which receivers want the same and
-// senders do not have it; else the axis of that name.
+// Returns, for each axis of the sending mesh that does not cut the tensor, the axis of the
+// receiving mesh whose coordinate the sender must have (cross_sources); invalid: there is none.
+// This is the axis of the same name and size, with one exception: if that axis cuts the receiver's
+// piece, it is an axis along which all receivers need the same piece and senders are cut, if there
+// is one of this size.
 std::vector<AxisId> followed_axes(const TextCross& cross, const Mesh& from_mesh,
                                   const Mesh& to_mesh) {
   const Layout &from = cross.from.region.layout, &to = cross.to.region.layout;
@@ -38,7 +39,9 @@ std::vector<AxisId> followed_axes(const TextCross& cross, const Mesh& from_mesh,
     const AxisId found = mesh.find(axis.name);
     return found.valid() && mesh.axis(found).size == axis.size ? found : AxisId();
   };
-  std::vector<AxisId> replicas;  // axes along which receivers want the same where senders are cut
+  // Receiver's axes along which all receivers need the same piece, while the senders' tensor is
+  // cut.
+  std::vector<AxisId> replicas;
   for (size_t a = 0; a < to_mesh.axes.size(); ++a) {
     const AxisId there = twin(from_mesh, to_mesh.axes[a]);
     if (!to.shards_over(AxisId(a)) && there.valid() && from.shards_over(there))
@@ -60,8 +63,9 @@ std::vector<AxisId> followed_axes(const TextCross& cross, const Mesh& from_mesh,
   return out;
 }
 
-// Boxes of at least kLeastCut elements are cut along their longest dim. A smaller message is over
-// before it matters who sends it.
+// Returns the receivers with each box of at least kLeastCut elements cut into `pieces` along its
+// longest dim other than `whole`. Smaller boxes are not cut, because their messages are so short
+// that it does not matter which rank sends them.
 constexpr int64_t kMostPieces = 4, kLeastCut = int64_t{1} << 14;
 ReshardSide in_pieces(const ReshardSide& side, int64_t pieces, std::optional<size_t> whole) {
   ReshardSide out;
@@ -82,8 +86,8 @@ ReshardSide in_pieces(const ReshardSide& side, int64_t pieces, std::optional<siz
   return out;
 }
 
-// Returns whether a rank sends over a tenth more than if the holders of each piece shared it
-// evenly.
+// Returns whether some rank sends over a tenth more than it would if all holders of each piece sent
+// equal parts of it.
 bool is_uneven(const ReshardPlan& plan) {
   return 10 * plan.busiest_bytes > 11 * plan.busiest_bound;
 }
@@ -156,7 +160,7 @@ std::optional<Axes> gathered_axes(const Layout& cut, const Layout& whole) {
   for (size_t d = 0; d < cut.shards.size(); ++d) {
     const Axes &finer = cut.shards[d], &kept = whole.shards[d];
     if (finer == kept) continue;
-    if (axes) return std::nullopt;  // two dims at once
+    if (axes) return std::nullopt;  // two dims change, which one gather cannot do
     axes = Axes(finer.begin() + static_cast<std::ptrdiff_t>(kept.size()), finer.end());
   }
   return axes;
@@ -165,8 +169,8 @@ std::optional<Axes> gathered_axes(const Layout& cut, const Layout& whole) {
 std::optional<StepPiece> first_chunk(const Layout& from, const Layout& landing,
                                      const std::vector<Layout>& spread, const Mesh& mesh,
                                      const std::vector<int64_t>& shape, int64_t bytes_per_element) {
-  // Smaller messages are not worth their latency; more chunks save little (1/8 of the gather
-  // remains).
+  // A chunk has at least kLeastBytes, because smaller messages are not worth their latency. There
+  // are at most kMostChunks, because with 8 chunks only 1/8 of the gather is not hidden.
   constexpr int64_t kMostChunks = 8, kLeastBytes = int64_t{1} << 20;
   const std::vector<int64_t> origin(mesh.axes.size(), 0);
   const Box share = region_of(landing, mesh, shape, origin);
@@ -198,7 +202,7 @@ std::optional<StepPiece> first_chunk(const Layout& from, const Layout& landing,
 Layout leaving_layout(const Layout& made, const std::optional<Layout>& need, const Mesh& mesh,
                       const std::vector<int64_t>& shape) {
   Layout complete = completed(made, mesh, shape);
-  complete.at.clear();  // the value goes to several ranks, before they send
+  complete.at.clear();  // not only the ranks at a pinned coordinate get the value, since all send
   complete = normalise(std::move(complete), mesh, shape);
   if (need && need->complete() && need->at.empty()) complete = *need;
   return cut_into_shares(complete, made.partial, mesh, shape);

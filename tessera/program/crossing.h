@@ -1,6 +1,7 @@
-// Crossings between places: the layouts in which a tensor leaves and lands, the gathering of shares
-// behind the messages, and the choice of who sends what to whom (docs/theory/lowering.md section
-// 7). Private to tessera/program.
+// Crossings, which are transfers of a tensor from one place to another. This file decides the
+// layouts in which a tensor leaves and arrives, the gathers that follow the messages where replicas
+// have each received only a share, and which rank sends what to whom (docs/theory/lowering.md
+// section 7). Private to tessera/program.
 #pragma once
 
 #include <memory>
@@ -11,71 +12,76 @@
 
 namespace tessera {
 
-// Returns whether any rank is in both meshes. Such a rank copies instead of sending.
+// Returns whether any rank is in both meshes. Such a rank copies what it would send to itself.
 bool share_ranks(const Mesh& a, const Mesh& b);
 
-// Returns `layout`, cut further over those of `axes` that it does not use, so that each replica of
-// a piece has a share of it. The dim that is cut is the one that leaves the smallest share. A dim
-// that `sender` cuts is preferred if its share is at most a sixteenth larger, because a share then
-// lies in one rank's piece; otherwise the first dim wins a tie. The axis whose ranks are
-// nearest together is the outermost of the new cuts. Returns `layout` itself if no axis or no dim
-// is left.
+// Returns `layout`, cut further over those of `axes` that the layout does not use. The ranks that
+// held the same piece (its replicas) then have different shares of the piece. The dim that is cut
+// is the one that leaves the smallest share. A dim that `sender` cuts is preferred if its share is
+// at most a sixteenth larger than the smallest, because a share is then a part of one sending
+// rank's piece; else the first dim wins a tie. The axis whose ranks are nearest together is the
+// outermost of the new cuts. Returns `layout` itself if no axis or no dim is left to cut.
 Layout cut_into_shares(const Layout& layout, const Axes& axes, const Mesh& mesh,
                        const std::vector<int64_t>& shape, const Layout* sender = nullptr);
-// Returns the layout cut into shares over all axes: replicas of a piece of `need` each receive a
-// share instead of the piece, and gathers inside the place make `need` of the shares.
+// Returns `need` cut into shares over all axes of the mesh (cut_into_shares). Replicas of a piece
+// of `need` then each receive a share of the piece instead of the whole piece, and gathers inside
+// the place make `need` of the shares.
 Layout shared_landing(const Layout& need, const Mesh& mesh, const std::vector<int64_t>& shape,
                       const Layout* sender = nullptr);
-// Returns the layouts from shares to `need`, axis by axis, `need` last. The axis whose ranks are
-// farthest apart is gathered first: shares are smallest then, and each enters every node once for
-// each of its ranks that has another share, not once for each rank. Returns just `need` if
-// `landing` is not `need` cut into shares in this way.
+// Returns the layouts after each gather on the way from the shares in `landing` to `need`: one axis
+// is gathered at a time, and the last layout is `need`. The axis whose ranks are farthest apart is
+// gathered first, because the shares are smallest then. Each share then enters a node only once for
+// each of the node's ranks that has a different share, not once for each of its ranks. Returns only
+// `need` if `landing` is not `need` cut into shares (cut_into_shares).
 std::vector<Layout> gather_steps(const Layout& landing, const Layout& need, const Mesh& mesh,
                                  const std::vector<int64_t>& shape);
 
-// Returns the first chunk of a large tensor that crosses in chunks, or nothing. Chunks serve a
-// tensor that is gathered behind the messages: a chunk that has arrived is gathered while the next
-// one is under way, so that the time is that of the slower of both and not their sum
-// (docs/theory/lowering.md section 7). The chunk is a step of a loop over a dim that no gather
-// touches and that senders (`from`) have whole, so that all of them send of each chunk. There are
-// no chunks if the shares are small, no dim is long enough, or `spread` (of gather_steps) is no
-// sequence of gathers.
+// Returns the first of the chunks in which a large tensor crosses, or nothing if it crosses at
+// once. Chunks help if the tensor is gathered after the messages: one chunk is gathered while the
+// next chunk is still sent, so that the time is the longer of the two times and not their sum
+// (docs/theory/lowering.md section 7). A chunk is written as a step of a loop over one dim. This
+// must be a dim that no gather touches and that the senders' layout `from` does not cut, so that
+// every sender has a part of each chunk. Returns nothing if the shares are small, if no dim is long
+// enough, or if `spread` (the result of gather_steps) is no sequence of gathers.
 std::optional<StepPiece> first_chunk(const Layout& from, const Layout& landing,
                                      const std::vector<Layout>& spread, const Mesh& mesh,
                                      const std::vector<int64_t>& shape, int64_t bytes_per_element);
-// Returns the axes along which one gather makes `whole` of `cut`; nothing if another conversion is
-// needed.
+// Returns the axes along which a single gather turns `cut` into `whole`; nothing if another
+// conversion is needed.
 std::optional<Axes> gathered_axes(const Layout& cut, const Layout& whole);
 
-// Returns the layout in which parts of a sum (`made`) are completed before they cross to a place
-// that needs them as `need` (on the sending mesh; nullopt: it lacks the axes). They are scattered
-// over their partial axes, so that no sum is made twice and each rank has a share to send.
+// Returns the layout in which parts of a sum, made in the layout `made`, are added up before the
+// sum crosses to another place. The sum is scattered over the axes over which `made` is partial, so
+// that no sum is made twice and each rank has a share to send. `need`: the layout that the other
+// place needs, with the axes of the sending mesh; nullopt if the sending mesh lacks these axes.
 Layout leaving_layout(const Layout& made, const std::optional<Layout>& need, const Mesh& mesh,
                       const std::vector<int64_t>& shape);
 
-// Returns the layout in which a tensor arrives that is held as `from` and needed as `need`; the
-// rest of the way to `need` is a conversion inside the place. The plan's `resharding` decides,
-// where no rank is on both sides. "gather": shared_landing(). "direct": `need`. "auto":
-// shared_landing() where the meshes differ, and between equal meshes where neither layout only cuts
-// the other further. If `need` has only fewer cuts, "auto" chooses the sender's layout, so that
-// pieces of several senders are put together behind the messages, once for all replicas; if `need`
-// has only more cuts, it chooses `need`.
+// Returns the layout in which a tensor arrives at a place. The senders hold the tensor as `from`,
+// the place needs it as `need`, and a conversion inside the place leads from the arrival layout to
+// `need`. If a rank is in both meshes, this is `need`. Else the plan's `resharding` decides:
+//   "direct"  `need`
+//   "gather"  shared_landing()
+//   "auto"    shared_landing() if the meshes differ. If they are equal: `from` if `from` is `need`
+//             with more cuts, so that gathers put the pieces of several senders together once for
+//             all replicas; `need` if `need` is `from` with more cuts; else shared_landing()
 Layout arriving_layout(std::string_view resharding, const Mesh& from_mesh, const Layout& from,
                        const Mesh& to_mesh, Layout need, const std::vector<int64_t>& shape);
 
-// Returns planned routes, by receiver and in the order of issue. Returns null if the rule of
-// cross_sources() serves: because the axes match and one layout only cuts the other further,
-// because a rank is on both sides, or because the meshes are too large to visit every pair of
-// tiles. The sender of a tile is the holder with the fewest bytes so far (plan/reshard.h, order
-// kGenerated with each rank a host of its own). Large pieces are cut in up to four where some rank
-// would have a tenth more to send than its share. `chunked`: the dim that the messages of
-// successive chunks divide; no piece is cut along it.
+// Returns planned routes, by receiver and in the order of issue. The sender of a tile is the rank
+// that holds the tile and has the fewest bytes to send so far (plan/reshard.h, order kGenerated
+// with each rank a host of its own). If some rank would have a tenth more to send than its share,
+// large pieces are cut into up to four. Returns null where the rule of cross_sources() is used
+// instead: if the axes match and one layout is the other with more cuts, if a rank is in both
+// meshes, or if the meshes are too large to visit every pair of tiles. `chunked`: the dim along
+// which the tensor crosses in chunks (first_chunk); no piece is cut along this dim.
 std::shared_ptr<const CrossRoutes> plan_routes(const Mesh& from_mesh, const Layout& from,
                                                const Mesh& to_mesh, const Layout& to,
                                                const std::vector<int64_t>& shape,
                                                std::optional<size_t> chunked = std::nullopt);
 
-// A `CrossPiece` is a piece that crosses, and its sender (coordinates on the sending mesh).
+// A `CrossPiece` is a region that one rank sends to a receiver. `source`: the coordinates of the
+// sender on the sending mesh.
 struct CrossPiece {
   std::vector<int64_t> source;
   Box region;
@@ -83,21 +89,27 @@ struct CrossPiece {
 // Returns the crossing with `routes` set to those of the larger or of the smaller micro-batches.
 TextCross of_size(TextCross cross, bool smaller);
 
-// Returns whether each rank sends its twin on the other mesh exactly what it holds.
+// Returns whether each rank sends exactly what it holds to its twin, the rank with the same
+// coordinates on the other mesh.
 bool crosses_to_twins(const TextCross& cross, const Mesh& from_mesh, const Mesh& to_mesh);
 
-// Returns the ranks of the sending mesh that serve the rank at `to`, and what each sends. Planned
-// routes say so, if there are any. Else, along a sender's axis that does not cut the tensor, the
-// sender is the holder with the receiver's own coordinate on the axis of that name. If that axis
-// cuts the receiver's piece, the receiver's coordinate on an axis along which its replicas lie is
-// taken instead. Without an axis of that name, receivers are spread by their positions. `whole`:
-// the tensor's shape as blocks see it.
+// Returns the ranks of the sending mesh that send to the receiver at the coordinates `to`, and what
+// each sends. If cross.routes are planned, they say so. Else all ranks that hold a part of the
+// receiver's region send it. Several ranks hold the same part if an axis of the sending mesh does
+// not cut the tensor. Which of them sends is then chosen by this coordinate along the axis:
+//   - the receiver's own coordinate on the axis of the same name on its mesh;
+//   - if that axis cuts the receiver's piece, the receiver's coordinate on an axis whose ranks all
+//     need the same piece, if there is one;
+//   - without an axis of the same name, the receiver's position in its mesh modulo the axis size.
+// `whole`: the tensor's shape as blocks see it.
 std::vector<CrossPiece> cross_sources(const TextCross& cross, const Mesh& from_mesh,
                                       const Mesh& to_mesh, const std::vector<int64_t>& whole,
                                       const std::vector<int64_t>& to);
-// Returns the receivers that the rank at `at` may serve, as coordinates on the receiving mesh; axes
-// known to be equal are not enumerated. The rank's own coordinate comes first, then the next ones
-// round the axis, so that ranks do not all serve the same receiver at a time.
+// Returns the coordinates, on the receiving mesh, of all ranks to which the sender at `at` may
+// send. With planned routes these are the receivers of the sender's routes. Else an axis on which
+// the receiver must have the sender's own coordinate is not enumerated. On other axes the sender's
+// own coordinate comes first, then the next ones around the axis, so that senders do not all send
+// to the same receiver at a time.
 std::vector<std::vector<int64_t>> cross_receivers(const TextCross& cross, const Mesh& from_mesh,
                                                   const Mesh& to_mesh,
                                                   const std::vector<int64_t>& at);

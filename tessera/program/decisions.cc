@@ -1,4 +1,4 @@
-// Reads the decisions off the place texts.
+// Finds the decisions in the place texts.
 #include "tessera/program/decisions.h"
 
 #include <fmt/format.h>

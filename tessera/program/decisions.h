@@ -1,7 +1,7 @@
-// The decisions of lowering, apart from the order of instructions: the layouts in which ops read
-// and make their operands, and for each tensor the layout in which it rests, the way in which it
-// becomes complete, and how often it is brought to other layouts. They are read off the place
-// texts, so they describe what is done.
+// The decisions of lowering, apart from the order of instructions. For each op: the layouts in
+// which the op reads and makes its operands. For each tensor: the layout in which the tensor rests,
+// the way in which it becomes complete, and how often it is brought to other layouts. The decisions
+// are read off the place texts, so they describe what the programs do.
 //
 //   std::cout << to_text(decisions_of(lowering), lowering);
 //
@@ -11,7 +11,8 @@
 //     rests at place 0 in the device tier: [hidden: dp, ffn: tp]
 //     brought at place 0 in forward, each micro-batch: all_gather over dp to [hidden: -, ffn: tp]
 //
-// Tensors that rest nowhere and never move are left out: the ops say all there is to them.
+// Tensors that rest nowhere and never move are left out, because the ops that make and read them
+// already say everything about them.
 #pragma once
 
 #include <optional>
@@ -50,18 +51,22 @@ struct RestDecision {
   PlaceId place;
   Tier tier = Tier::kDevice;
   Region region;
-  bool sums = false;  // sums over micro-batches, for the step; else it rests there across steps
+  // True: the tensor is summed there over micro-batches, within a step. False: it rests there
+  // across steps.
+  bool sums = false;
 };
 struct TensorDecision {
   TensorId tensor;
   std::vector<RestDecision> rests;
-  // The movement that makes the tensor's parts whole. Unset: the tensor is made whole, or other ops
+  // The movement that adds up the tensor's parts. Unset: the tensor is made complete, or other ops
   // add up its parts.
   std::optional<size_t> completed_by;  // index into `brought`
   std::vector<Movement> brought;       // in the order of blocks
 };
 struct Decisions {
-  std::vector<OpDecision> ops;          // by op; the tensor tells a term of a sum in place
+  // In the order of ops. Where an op writes a term of a sum that is made in place, the tensor of
+  // the operand is the sum.
+  std::vector<OpDecision> ops;
   std::vector<TensorDecision> tensors;  // by tensor
 };
 

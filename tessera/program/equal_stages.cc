@@ -15,14 +15,14 @@ namespace {
 
 constexpr int64_t kLeastCopies = 2;
 
-// ---- equal but for names, and for the entries of the plan that decided
+// ---- comparisons that ignore names, and which entries of the plan decided
 //
-// Each function takes its first operand apart by a list of all members: a new member does not
-// compile here until it is compared, or known to be a name. A member that is left out could make a
-// price wrong.
+// Each function unpacks its first operand with a structured binding of all members. So if a struct
+// gets a new member, the code does not compile until the member is compared or left out on purpose.
+// A member that is left out by mistake could make a price wrong.
 
-// Compares attributes. An attribute that only tells an op from its equals (the key of a dropout)
-// may have any value.
+// Compares attributes. An attribute that only tells equal ops apart (the key of a dropout) is not
+// compared.
 bool alike(const Attributes& a, const Attributes& b, const KindInfo& info) {
   const auto tells_apart = [&](const std::string& name) {
     return std::ranges::any_of(
@@ -32,7 +32,8 @@ bool alike(const Attributes& a, const Attributes& b, const KindInfo& info) {
            return x.first == y.first && (x.second == y.second || tells_apart(x.first));
          });
 }
-// Compares ops. Tensors and mirror are compared by where they stand (PlaceComparison).
+// Compares ops without their tensors and mirrors. PlaceComparison compares those by their positions
+// at the two places.
 bool alike(const Op& a, const Op& b) {
   const auto& [id, kind, info, path, phase, inputs, outputs, annotation, attributes, mirror, block,
                step] = a;
@@ -41,8 +42,8 @@ bool alike(const Op& a, const Op& b) {
          outputs.size() == b.outputs.size() && annotation == b.annotation &&
          alike(attributes, b.attributes, *info);
 }
-// Compares tensors. First values and the published shape cost nothing in a step, so they are not
-// compared.
+// Compares tensors. Their first values and published dims are not compared, because they cost
+// nothing in a step.
 bool alike(const Tensor& a, const Tensor& b) {
   const auto& [id, name, dims, dtype, role, init, producer, update_of, recompute, trained, of,
                published] = a;
@@ -62,8 +63,9 @@ bool alike(const OpPlan& a, const OpPlan& b) {
          std::ranges::equal(dims, b.dims,
                             [](const DimSplit& x, const DimSplit& y) { return alike(x, y); });
 }
-// Compares plans of tensors. Rows in caches differ in more than is compared here, so they are never
-// alike. keep_over_entry only says which line of the plan set keep_over, so it is not compared.
+// Compares plans of tensors. Plans with row caches are never alike, because caches differ in more
+// than is compared here. keep_over_entry is not compared, because it only says which line of the
+// plan has set keep_over.
 bool alike(const TensorPlan& a, const TensorPlan& b) {
   const auto& [home, over, dim, has_over, tier, cache, recompute, keep, keep_over, over_entry,
                tier_entry, recompute_entry, keep_over_entry, compress] = a;
@@ -74,9 +76,9 @@ bool alike(const TensorPlan& a, const TensorPlan& b) {
          alike_entries(recompute_entry, b.recompute_entry);
 }
 
-constexpr int32_t kNone = -1, kSeveral = -2;  // places
+constexpr int32_t kNone = -1, kSeveral = -2;  // instead of a place: no place, several places
 
-// A `PlaceComparison` compares places that follow one another.
+// A `PlaceComparison` compares each place with the place before it.
 class PlaceComparison {
  public:
   PlaceComparison(const Graph& graph, const ResolvedPlan& plan)
@@ -111,8 +113,8 @@ class PlaceComparison {
 
   const std::vector<std::vector<OpId>>& ops() const { return ops_; }
 
-  // Returns the longest run of places that are like those before them, as copies of the run's
-  // second place.
+  // Finds the longest run of places in which each place is like the place before it. Returns the
+  // run's second place as the original and the later ones as its copies.
   CopiedPlaces longest() {
     CopiedPlaces best;
     const auto places = static_cast<int32_t>(ops_.size());
@@ -127,7 +129,7 @@ class PlaceComparison {
       const bool links = place - 1 == first || (links_[static_cast<size_t>(place)].enters &&
                                                 links_[static_cast<size_t>(place) - 1].leaves);
       if (!links) first = place - 1;
-      // A place must stand behind the copies.
+      // The last place is never a copy, because there must be a place after the copies.
       const int64_t count = std::min(place, places - 2) - (first + 1);
       if (count > best.count) best = {PlaceId(first + 1), count};
     }
@@ -135,15 +137,15 @@ class PlaceComparison {
   }
 
  private:
-  // `Links` says whether the tensors that cross between the places are the same on both sides of
-  // the place before.
+  // `Links` compares what crosses the boundary between a place and the place before it with what
+  // crosses the boundary before that. It says whether what enters, and what leaves, is alike.
   struct Links {
     bool enters = true, leaves = true;
   };
 
   int32_t place_of(OpId op) const { return plan_.place_of(plan_.ops[op.index()].stage).value; }
 
-  // Returns the position of the op's stage among the stages of its place.
+  // Returns the index of the op's stage among the stages of its place.
   size_t chunk_of(OpId op) const { return chunk_[plan_.ops[op.index()].stage.index()]; }
 
   bool is_like_before(int32_t place) {
@@ -181,12 +183,11 @@ class PlaceComparison {
     return alike(p, q) && alike(plan_.tensors[p.id.index()], plan_.tensors[q.id.index()]);
   }
 
-  // Returns whether `a`, seen from the place before, and `b`, seen from the place, are the same
-  // tensor.
+  // Returns whether tensor `a` is for the place before `place` what tensor `b` is for `place`.
   bool are_alike(TensorId a, TensorId b, int32_t place) {
     if (!a.valid() || !b.valid()) return a == b;
     const Tensor &p = graph_.tensor(a), &q = graph_.tensor(b);
-    if (a == b) {  // made by another place, which then is in no run, or by none
+    if (a == b) {  // both places use one tensor, which neither of them may make
       const int32_t made = p.producer.valid() ? place_of(p.producer) : kNone;
       return made != place && made != place - 1;
     }
@@ -198,9 +199,9 @@ class PlaceComparison {
     }
     return stand_alike(p.producer, q.producer, place, output_[a.index()] == output_[b.index()]);
   }
-  // Returns whether `a`, seen from the place before, and `b`, seen from the place, are the same op.
-  // For ops of neighbouring places the answer is only noted in their links. `same`: the answer as
-  // far as it is known.
+  // Returns whether op `a` is for the place before `place` what op `b` is for `place`. If the ops
+  // are at neighbouring places, the answer is only noted in the links, and the result is true.
+  // `same`: whether everything that was compared before is alike.
   bool stand_alike(OpId a, OpId b, int32_t place, bool same) {
     const int32_t away = place_of(b) - place;
     if (std::abs(away) > 1 || place_of(a) - (place - 1) != away) return false;
@@ -211,8 +212,8 @@ class PlaceComparison {
     return away != 0 || same;
   }
 
-  // Returns whether the ops have the same units: parameters are gathered ahead unit by unit, and
-  // units are told apart by names.
+  // Returns whether the ops are divided into units (prefetch.h) alike. This must be compared,
+  // because parameters are gathered ahead unit by unit, and units are distinguished by their names.
   bool units_alike(const std::vector<OpId>& a, const std::vector<OpId>& b) const {
     if (!plan_.plan.prefetch) return true;
     const Glob glob(plan_.plan.prefetch->units);
@@ -228,23 +229,24 @@ class PlaceComparison {
   const Graph& graph_;
   const ResolvedPlan& plan_;
   std::vector<std::vector<OpId>> ops_;  // by place
-  std::vector<size_t> chunk_;           // by stage, among those of its place
-  std::vector<size_t> position_;        // by op, among those of its place
-  std::vector<size_t> output_;          // by tensor, among those of its op
-  std::vector<int32_t> read_by_;        // by tensor that no op makes: the place
-  std::vector<bool> speaks_far_;        // by place: other than its neighbours read its output
+  std::vector<size_t> chunk_;           // by stage: its index among those of its place
+  std::vector<size_t> position_;        // by op: its index among those of its place
+  std::vector<size_t> output_;          // by tensor: its index among the outputs of its op
+  std::vector<int32_t> read_by_;        // by tensor that no op makes: the place that reads it
+  std::vector<bool> speaks_far_;        // by place: a place that is no neighbour reads its output
   std::vector<Links> links_;            // by place
   std::vector<TensorId> own_;           // by tensor that no op makes: its equal in the next place
 };
 
-// Returns whether the ranks of each place run the stages of that place alone.
+// Returns whether each rank runs only the stages of one place.
 bool has_a_row_for_each_place(const ResolvedPlan& plan) {
   return std::ranges::all_of(plan.rows, [](const auto& row) { return row.size() == 1; });
 }
 
-// A `Shortening` makes the graph without the ops of the copies. Where the original reads tensors of
-// its first copy, it then reads those of the place behind the last copy, as the last copy did; and
-// where that place reads tensors of the last copy, it then reads those of the original.
+// A `Shortening` makes the graph without the ops of the copies. In the shorter graph the original
+// and the place after the copies are neighbours. Where the original has read tensors of its first
+// copy, it reads the tensors of the place after the copies that the last copy has read. Where that
+// place has read tensors of the last copy, it reads those of the original.
 class Shortening {
  public:
   Shortening(const Graph& graph, const ResolvedPlan& plan,
@@ -263,7 +265,7 @@ class Shortening {
     }
   }
 
-  // Returns nothing if an op that stays reads a tensor that would be gone.
+  // Makes the shorter graph. Returns nothing if an op that stays reads a tensor that would be gone.
   std::optional<ShorterGraph> run() {
     std::vector<Op> stay;
     std::vector<bool> used(graph_.tensors().size());
@@ -302,22 +304,22 @@ class Shortening {
     return copied_.contains(plan_.place_of(plan_.ops[op.index()].stage));
   }
 
-  // Returns the tensor that the op's input k reads in the shorter graph; invalid if its producer is
-  // gone and nothing stands for it.
+  // Returns the tensor that the op reads as input k in the shorter graph; invalid if the producer
+  // of its input is gone and no other tensor replaces it.
   TensorId operand(const Op& op, size_t k) const {
     const OpId producer = graph_.tensor(op.inputs[k]).producer;
     const OpId last = last_of_[op.id.index()];
     if (!producer.valid() || !is_gone(producer)) return op.inputs[k];
     return last.valid() ? graph_.op(last).inputs[k] : tensor_for_[op.inputs[k].index()];
   }
-  // Returns the tensor, or the original's tensor that stands for it.
+  // Returns the tensor or, if its producer is gone, the original's tensor that replaces it.
   TensorId instead_of(TensorId id) const {
     if (!id.valid()) return id;
     const OpId producer = graph_.tensor(id).producer;
     return producer.valid() && is_gone(producer) ? tensor_for_[id.index()] : id;
   }
-  // Returns the tensor to which `id` links. If that is left out of the shorter graph, returns the
-  // tensor to which the equal of `id` in the last copy links.
+  // Returns the tensor to which `id` links by the member `link`. If that tensor is left out of the
+  // shorter graph, returns the one to which the corresponding tensor of the last copy links.
   TensorId linked(TensorId id, TensorId Tensor::*link) const {
     const Tensor& tensor = graph_.tensor(id);
     const OpId gone = (tensor.*link).valid() ? graph_.tensor(tensor.*link).producer : OpId();
@@ -333,7 +335,7 @@ class Shortening {
     return stays.valid() ? now_[stays.index()] : stays;
   }
 
-  // Adds the tensors that stay, in their order, with the plan of each.
+  // Adds the tensors that stay, in their old order, and their plans to the shorter graph and plan.
   void add(const std::vector<bool>& used) {
     made_plan_.plan = plan_.plan;
     made_plan_.stages = plan_.stages;
@@ -364,7 +366,8 @@ class Shortening {
     const OpId old = op.id;
     for (TensorId& input : op.inputs) {
       const OpId producer = graph_.tensor(input).producer;
-      if (producer.valid() && !op_now_[producer.index()].valid()) return false;  // out of order
+      // The producer is not added yet, so the ops would be out of order.
+      if (producer.valid() && !op_now_[producer.index()].valid()) return false;
       input = now_[input.index()];
     }
     for (TensorId& output : op.outputs) output = now_[output.index()];
@@ -385,10 +388,11 @@ class Shortening {
   const Graph& graph_;
   const ResolvedPlan& plan_;
   const CopiedPlaces copied_;
-  std::vector<OpId> op_for_, last_of_;  // by op of the last copy: the original's, and back
-  std::vector<TensorId> tensor_for_;    // by tensor that the last copy makes: the original's
-  std::vector<TensorId> now_;           // by tensor: in the shorter graph
-  std::vector<OpId> op_now_;            // by op: likewise
+  // op_for_: by op of the last copy, the corresponding op of the original. last_of_: the reverse.
+  std::vector<OpId> op_for_, last_of_;
+  std::vector<TensorId> tensor_for_;  // by tensor that the last copy makes: the original's
+  std::vector<TensorId> now_;         // by tensor: its id in the shorter graph
+  std::vector<OpId> op_now_;          // by op: its id in the shorter graph
   Graph made_;
   ResolvedPlan made_plan_;
 };
@@ -403,7 +407,7 @@ std::vector<std::vector<OpId>> ops_by_place(const Graph& graph, const ResolvedPl
 }
 
 std::optional<ShorterGraph> without_copies(const Graph& graph, const ResolvedPlan& plan) {
-  constexpr size_t kOthers = 4;  // places besides the copies
+  constexpr size_t kOthers = 4;  // the fewest places that are no copies
   if (plan.places.size() < kOthers + kLeastCopies || !has_a_row_for_each_place(plan)) return {};
   PlaceComparison places(graph, plan);
   const CopiedPlaces copied = places.longest();

@@ -187,9 +187,9 @@ class Instantiation {
     return evaluate(region, mesh(), shape(tensor), at_->coordinates);
   }
 
-  // Adds a buffer that holds the region of the larger micro-batches and that of the smaller ones:
-  // where a step's piece and a rank's piece meet, a rank may have nothing of the larger ones and
-  // something of the smaller ones.
+  // Adds a buffer that is large enough for the rank's region in the larger and in the smaller
+  // micro-batches. Both must be looked at, because a rank's region may be empty in the larger
+  // micro-batches and not empty in the smaller ones if it is cut by a step's piece too.
   void add_buffer(const TextBuffer& buffer) {
     Buffer b;
     b.id = BufferId(out_.buffers.size());
@@ -210,8 +210,9 @@ class Instantiation {
     out_.buffers.push_back(std::move(b));
   }
 
-  // Returns the program's name of the block: texts name blocks by stages, programs by the position
-  // of the stage on the rank.
+  // Returns the block of the program for a block of a text. The chunk of a text's block is the
+  // number of the stage in the plan; the chunk of a program's block is an index into
+  // Program::stages.
   BlockRef chunk_of(BlockRef ref) const {
     if (ref.once()) return ref;
     const auto it = std::find(out_.stages.begin(), out_.stages.end(), StageId(ref.chunk));
@@ -219,7 +220,8 @@ class Instantiation {
     return {ref.kind, static_cast<int32_t>(it - out_.stages.begin() + behind)};
   }
 
-  // Writes the block's texts of all places of this rank, in the order in which they were written.
+  // Makes a block of the program from the texts that all places of this rank have for the block.
+  // Instructions of several places are merged in the order in which the walk wrote them.
   void write_block(BlockRef ref) {
     block_ = chunk_of(ref);
     size_t longest = 0;
@@ -256,7 +258,7 @@ class Instantiation {
   View local(const Here& here, int text_buffer, Box region) const {
     const size_t buffer = here.first_buffer + static_cast<size_t>(text_buffer);
     const Box& whole = boxes_[size_][buffer];
-    if (region.empty()) {  // keep the shape, pin the position
+    if (region.empty()) {  // an empty view keeps its shape and begins at 0
       for (size_t d = 0; d < region.rank(); ++d) {
         region.dims[d].begin = 0;
         region.dims[d].size = std::min(region.dims[d].size, whole.dims[d].size);
@@ -276,8 +278,8 @@ class Instantiation {
     ordinals_[block_].push_back(ordinal_);
   }
 
-  // Returns the handle for a piece of a text's handle; pieces have the same handles in the blocks
-  // of both sizes.
+  // Returns the program's handle for the next message or collective that is made under a handle of
+  // the text. The blocks for both sizes of micro-batches get the same handles.
   int concrete_handle(int handle) {
     std::vector<Piece>& pieces = handles_[handle];
     const auto size = static_cast<unsigned>(size_);
@@ -303,14 +305,14 @@ class Instantiation {
     compute.inputs.reserve(body.inputs.size());
     compute.outputs.reserve(body.outputs.size());
     for (size_t i = 0; i < body.inputs.size(); ++i) {
-      // The held region may be more than the box needs (keys behind the last query of a causal
-      // pair).
+      // The op may need less than the region that the text reads (not the keys after the last query
+      // of a causal pair), so the view is only what it needs.
       const Box held = evaluate_here(op.inputs[i], body.inputs[i].region);
       const Box need = project(op.annotation, op.annotation.inputs[i], compute.box);
       compute.inputs.push_back(
           local(body.inputs[i].buffer, held.empty() ? held : intersect(held, need)));
     }
-    // With uneven blocks a rank may have a piece with nothing left in it.
+    // If pieces are uneven, a rank may have an empty piece. A compute without output is left out.
     bool any = !compute.box.empty(), sets = false;
     for (const TextOutput& output : body.outputs) {
       Output o{local(output.view, output.tensor), output.tensor, output.write, output.term,
@@ -319,7 +321,8 @@ class Instantiation {
       sets = sets || (!o.view.box.empty() && o.write != Write::kAdd);
       compute.outputs.push_back(std::move(o));
     }
-    // Keys that no query sees add nothing.
+    // A compute is also left out if no query of its box sees a key of it and it only adds to its
+    // outputs.
     const auto band = band_of(op);
     const bool nothing = masked(op.annotation, compute.box) || (band && band->misses(compute.box));
     if (any && (sets || !nothing)) push(text, {std::move(compute), {}, {}});
@@ -340,8 +343,8 @@ class Instantiation {
     return known->second;
   }
 
-  // Returns the region on every member of a group; it is evaluated once for all tensors of one
-  // shape.
+  // Returns the boxes of the region on every member of a group. They are evaluated once for all
+  // tensors of one shape.
   const SharedBoxes& boxes_of_members(int group, const Region& region,
                                       const std::vector<int64_t>& whole) {
     std::vector<MemberBoxes>& known = member_boxes_[static_cast<size_t>(group)];
@@ -403,7 +406,8 @@ class Instantiation {
     return out;
   }
 
-  // Returns the kind of the issue. Issues that go alike within one group are classified once.
+  // Returns the kind of the issue, which follows from its boxes. Issues of a group that have the
+  // same boxes and combiner are classified once.
   CollectiveKind class_of(const Issue& issue) {
     const Transfer& first = issue.transfers[0];
     const auto [known, fresh] =
@@ -415,7 +419,8 @@ class Instantiation {
   }
 
   // ---- compression
-  // Compresses all arrays of the call, or none.
+  // Gives the issue the plan's codec, if there is one, and a residual if the plan asks for error
+  // feedback. The codec applies to all arrays of the issue.
   void compress(Issue& issue, const std::optional<Compression>& compression) {
     if (!compression) return;
     const auto me = static_cast<size_t>(out_.groups[static_cast<size_t>(issue.group)].index);
@@ -435,7 +440,8 @@ class Instantiation {
     return in_.plan->tensors[tensor.index()].compress[kSendEdge];
   }
 
-  // Returns the view of what error feedback keeps from one message to the next.
+  // Adds a persistent buffer for error feedback, which keeps what encoding has lost from one
+  // message to the next. Returns the view of the whole buffer.
   View residual(TensorId tensor, int64_t elements) {
     Buffer buffer;
     buffer.id = BufferId(out_.buffers.size());
@@ -498,8 +504,9 @@ class Instantiation {
     }
   }
 
-  // Adds a crossing between two places of this rank: the value is copied on arrival. From a file it
-  // is copied beside what computes, and waited for as a message is.
+  // Adds a crossing between two places of this rank as a copy where the value would be received. A
+  // copy from the disk tier gets a handle and is waited for as a message is, so that it runs at the
+  // same time as compute.
   void add_from_itself(const TextInstruction& text, const TextCross& body,
                        const CrossPiece& piece) {
     const auto from = std::find_if(here_.begin(), here_.end(),
@@ -547,9 +554,10 @@ class Instantiation {
     return {home.tensor, BufferId(buffer), boxes_[0][buffer]};
   }
 
-  // Replaces each wait placeholder by one wait for each piece that this rank sends or receives
-  // under the handle: in micro-batches of the block's size, or of both sizes where earlier runs are
-  // meant, which may be of the other size.
+  // Replaces each wait placeholder by one wait for each handle of the program that stands for the
+  // text's handle. A wait with lag 0 is only for what blocks of the same size of micro-batches
+  // issue. A wait for an earlier run is for what blocks of either size issue, because that run may
+  // be of the other size.
   void fill_in_waits() {
     for (auto& [ref, block] : out_.blocks) {
       const unsigned sizes = ref.once() ? 3U : out_.smaller(ref) ? 2U : 1U;
@@ -577,7 +585,8 @@ class Instantiation {
     }
   }
 
-  // Makes a sum that several blocks add to be set in the block that runs first.
+  // Changes write modes where several blocks accumulate into the same buffer: only the block that
+  // runs first sets the buffer in its first run, and all other blocks always add.
   void set_once() {
     std::map<BufferId, BlockRef> first;
     std::set<BlockRef> seen;
@@ -624,7 +633,9 @@ class Instantiation {
   };
   struct Piece {
     int handle;
-    unsigned sizes;  // a bit for each size of micro-batches that issues it; once a step: both
+    // Bit 0, 1: blocks of the larger, smaller micro-batches issue it. Both bits if it is issued
+    // once a step.
+    unsigned sizes;
   };
 
   const InstantiateInput& in_;
@@ -638,7 +649,7 @@ class Instantiation {
   size_t ordinal_ = 0;
   std::map<std::pair<PlaceId, Axes>, int> groups_;
   std::vector<std::vector<MemberBoxes>> member_boxes_;  // by group
-  // By the boxes of held and needed regions, which member_boxes_ keeps.
+  // By the addresses of the held and needed boxes, which member_boxes_ keeps alive, and combiner.
   std::map<std::tuple<const Box*, const Box*, std::optional<Combiner>>, CollectiveKind> classes_;
   std::map<int, std::vector<Piece>> handles_;
   std::vector<PendingWait> waits_;

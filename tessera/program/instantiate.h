@@ -1,4 +1,4 @@
-// Parts of instantiation (place_text.h) that also serve programs made of other programs
+// Parts of instantiation (place_text.h) that are also used to make a program out of another program
 // (alike_programs.h). Private to tessera/program.
 #pragma once
 
@@ -6,11 +6,13 @@
 
 namespace tessera {
 
-// Writes the runs of the rank's row; the blocks are named by the program's own stages.
+// Sets the program's schedule to the runs of the rank's row in the plan's schedule. Blocks are
+// named by the index of the stage in Program::stages.
 void write_schedule(Program& program, const ResolvedPlan& plan);
 
-// Fixes lifetimes and offsets as plan_memory does, for a program that already has its frees, whose
-// buffers have as many copies as lowering has given them and no offsets yet.
+// Sets lifetimes and offsets as plan_memory (place_text.h) does, and adds no frees. The program
+// must already have its frees, and its buffers must have no offsets yet and as many slots as
+// lowering gave them.
 void plan_memory_again(Program& program, bool offsets);
 
 }  // namespace tessera

@@ -1,19 +1,19 @@
 // Questions about any instruction of a program (program.h) or of a place text (place_text.h),
 // whatever its kind.
 //
-// match(instruction, cases...) calls the case that takes the instruction's kind. The cases are
-// exhaustive and none of them takes everything: a kind that is added to Instruction or to
-// TextInstruction does not compile until each match in the project says what it means there.
+// match(instruction, cases...) calls the case whose parameter is the instruction's kind. There must
+// be a case for every kind, and no case may take all kinds. So if a kind is added to Instruction or
+// to TextInstruction, the project does not compile until each match has a case for the new kind.
 //
 //   const std::string name = match(
 //       instruction, [](const Compute& compute) { return compute.kind; },
 //       [](const Wait&) { return std::string("wait"); },
 //       [](const OneOf<Issue, Send, Recv, Copy, Load, Free> auto&) { return std::string(); });
 //
-// The questions below are such matches: which views an instruction touches, and how (accesses);
-// which handle it starts (handle_of); which end of a message it is (message_of). Code that asks
-// them need not list kinds. To look for one kind alone, such as the wait of a handle, std::get_if
-// is fine.
+// The functions below are such matches. accesses() says which views an instruction touches, and
+// how; handle_of() which handle it starts; message_of() which end of a message it is. Code that
+// calls these functions need not list kinds. Code that looks for one kind alone, such as the wait
+// for a handle, may use std::get_if.
 #pragma once
 
 #include <concepts>
@@ -36,7 +36,8 @@ struct Overloaded : F... {
 template <class... F>
 Overloaded(F...) -> Overloaded<F...>;
 
-// `KindToCome` stands for a kind of instruction that is yet to be added.
+// `KindToCome` stands for a kind of instruction that will be added one day. A case that takes it
+// takes everything, which match() does not allow.
 struct KindToCome {};
 
 // True if `Cases` takes every alternative of the variant, and nothing else.
@@ -59,8 +60,8 @@ enum class AccessMode : uint8_t {
   kSet,
   kAdd,             // adds to the present value
   kAddExceptFirst,  // sets in the block's first run of the step, then adds
-  kUpdate,          // reads and writes again: the residual of error feedback
-  kFree,            // frees all of the buffer, or of its slot
+  kUpdate,          // reads the value and writes a new one: the residual of error feedback
+  kFree,            // frees the whole buffer, or the whole slot of a micro-batch
 };
 constexpr bool reads(AccessMode mode) {
   return mode == AccessMode::kRead || mode == AccessMode::kAdd ||
@@ -130,8 +131,8 @@ void accesses(const Instruction& instruction, const Visit& visit) {
       });
 }
 
-// Returns the handle under which the instruction runs beside those behind it; -1 if it is done when
-// the next instruction begins.
+// Returns the instruction's handle, if it may still run while later instructions do; -1 if it is
+// done when the next instruction begins.
 inline int handle_of(const Instruction& instruction) {
   return match(
       instruction,
@@ -139,7 +140,8 @@ inline int handle_of(const Instruction& instruction) {
       [](const OneOf<Compute, Wait, Load, Free, ReleaseRows> auto&) { return -1; });
 }
 
-// A `MessageEnd` is one end of a message between two ranks.
+// A `MessageEnd` is one end of a message between two ranks: a send or a receive. message_of returns
+// the end that the instruction is, or nothing if it is neither.
 struct MessageEnd {
   bool sends = false;
   int handle = 0;

@@ -27,7 +27,7 @@ namespace tessera {
 struct Lowering::Impl {
   std::shared_ptr<const Graph> graph, whole;
   ResolvedPlan plan;
-  std::optional<CopiedPlaces> copied;  // places that the graph lacks
+  std::optional<CopiedPlaces> copied;  // places whose ops `graph` lacks
   Analysis analysis;
   std::vector<PlaceText> texts;              // by place
   int64_t micro_batch_size = 0, larger = 0;  // as in Program
@@ -39,9 +39,10 @@ struct Lowering::Impl {
   void find_micro_batch_sizes();
 
   bool several_places() const;
-  // Returns the place whose ops the place runs: itself, or the original if the place is a copy.
+  // Returns the original if the place is a copy (equal_stages.h), else the place itself.
   PlaceId place_of_ops(PlaceId place) const;
-  // Adds the classes of ranks at one place. of_rank: by rank, the index into `out`.
+  // Adds the classes of the ranks at one place to `out`. Sets `of_rank`, by rank, to the index into
+  // `out`.
   void add_roles(PlaceId place, std::vector<RankClass>& out, std::vector<int32_t>& of_rank) const;
   bool has_roles_of_original(PlaceId place, const std::vector<int32_t>& of_rank) const;
   void copy_roles(PlaceId place, std::vector<RankClass>& out, std::vector<int32_t>& of_rank) const;
@@ -70,8 +71,8 @@ Result<Lowering> Lowering::create(std::shared_ptr<const Graph> graph, ResolvedPl
       impl.copied = shorter->copied;
       impl.paths = options.paths;
       if (impl.write_texts({})) return lowering;
-      // Some stage is not equal after all, or the plan is wrong: all stages are lowered then, so
-      // that an error names what the user wrote.
+      // It failed because some stage is not equal after all, or because the plan is wrong. All
+      // stages are lowered below, so that an error names what the user wrote.
     }
   }
   Lowering lowering;
@@ -91,7 +92,8 @@ Status Lowering::Impl::write_texts(std::vector<TensorId> fetch) {
   for (size_t place = 0; place < texts.size(); ++place) orders.emplace_back(plan, PlaceId(place));
   for (size_t place = 0; place < texts.size(); ++place) {
     PlaceText& text = texts[place];
-    // Texts of several places of a rank are merged in the order in which they were written.
+    // If ranks are at several places, instructions must stay in the order of writing, because the
+    // texts of a rank's places are merged in this order. So issue_together is left out then.
     if (text.blocks.contains(BlockKind::kUpdate) && !several_places())
       issue_together(text, BlockKind::kUpdate);
     if (plan.plan.prefetch) prefetch_at_rest(text, *graph, orders[place], *plan.plan.prefetch);
@@ -146,8 +148,8 @@ Result<Program> Lowering::lower(int rank, bool offsets) const {
 
 namespace {
 
-// A `Varying` is something in the text whose size differs between ranks, as a function of the
-// coordinates on some axes.
+// A `Varying` is something in the text whose sizes differ between ranks. `sizes` gives the sizes
+// for coordinates; only coordinates on `axes` matter.
 struct Varying {
   Axes axes;
   std::function<std::vector<int64_t>(const std::vector<int64_t>& coordinates)> sizes;
@@ -159,9 +161,9 @@ void add_axes(Axes& to, const Axes& axes) {
   }
 }
 
-// Adds a dim that is read through windows: how much of it a rank has, what the rank takes of each
-// peer, and what each peer takes of it. Peers are named by their distance, so that inner ranks are
-// alike.
+// Adds a Varying for a dim that is read through windows. Its sizes are how much of the dim a rank
+// has, what the rank takes from each peer, and what each peer takes from the rank. A peer is named
+// by its distance from the rank, so that ranks that are not at the border have equal sizes.
 void add_halo(const PlaceText& text, const Shared<Layout>& layout, size_t d, int64_t size,
               std::set<std::string>& seen, std::vector<Varying>& out) {
   const Layout::DimWindow& window = *layout->window(d);
@@ -205,7 +207,8 @@ void add_halo(const PlaceText& text, const Shared<Layout>& layout, size_t d, int
        }});
 }
 
-// Returns the axes along which something is at one coordinate alone: who is there, and who is not.
+// Returns a Varying for each pin: an axis along which a buffer or an op exists at one coordinate
+// only. It tells the ranks at this coordinate from the others.
 std::vector<Varying> pins(const PlaceText& text, const ResolvedPlan& resolved,
                           const std::vector<OpPlan>& plans, PlaceId place) {
   std::set<AxisPin> found;
@@ -224,7 +227,7 @@ std::vector<Varying> pins(const PlaceText& text, const ResolvedPlan& resolved,
   return out;
 }
 
-// Returns the dims of buffers that are cut unevenly; each kind of cut once.
+// Returns a Varying for each way in which a dim of a buffer is cut unevenly.
 std::vector<Varying> uneven_cuts(const PlaceText& text,
                                  const std::vector<std::vector<int64_t>>& shapes) {
   std::vector<Varying> out;
@@ -234,7 +237,9 @@ std::vector<Varying> uneven_cuts(const PlaceText& text,
     const Region& region = buffer.region;
     for (size_t d = 0; d < shape.size(); ++d) {
       const bool steps = region.piece && region.piece->dim == d;
-      // The steps of a loop cut what its axes leave, and the other axes cut beside them.
+      // The steps of a loop cut the interval that the first `prefix` axes give a rank. The other
+      // axes cut the same interval independently of the steps, so a cut is even only if both
+      // numbers of pieces divide the extent.
       const Axes& axes = region.layout->shards[d];
       int64_t shards = 1, pieces = steps ? region.piece->steps : 1;
       for (size_t a = 0; a < axes.size(); ++a) {
@@ -278,9 +283,10 @@ bool is_split(const OpPlan& plan) {
   return std::ranges::any_of(plan.dims, [](const DimSplit& split) { return split.split(); });
 }
 
-// Returns ops that are causal or have a window and whose queries or keys are cut: how many keys a
-// rank reads, and how many of the points it sees, depends on where its queries are. In a reordered
-// dim (graph/order.h) pieces of one size see about as many.
+// Returns a Varying for each op that is causal or has a band and whose queries or keys are cut. How
+// many keys a rank reads, and how many points it computes, depends on where its queries are in the
+// sequence. (If the dim is reordered, graph/order.h, pieces of the same size have about the same
+// number of points.)
 std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolved,
                                  const std::vector<OpPlan>& plans, PlaceId place,
                                  const ShapeRule& shapes) {
@@ -323,7 +329,8 @@ std::vector<Varying> causal_cuts(const Graph& graph, const ResolvedPlan& resolve
   return out;
 }
 
-// Returns crossings that are not from twin to twin: a rank's pieces, and its peers as seen from it.
+// Returns a Varying for each crossing in which ranks do not just send to their twins
+// (crosses_to_twins). Its sizes are those of a rank's pieces, with the peers relative to the rank.
 std::vector<Varying> uneven_crossings(const ResolvedPlan& plan, const PlaceText& text,
                                       const ShapeRule& shapes) {
   using Sizes = std::vector<int64_t>;
@@ -375,8 +382,8 @@ std::vector<Varying> uneven_crossings(const ResolvedPlan& plan, const PlaceText&
   return out;
 }
 
-// Returns the sizes for all coordinates on the axes of `what` other than `axis`, which is at
-// `coordinate`.
+// Returns the sizes of `what` if the coordinate on `axis` is `coordinate`, for all combinations of
+// coordinates on its other axes.
 std::vector<int64_t> profile(const Varying& what, const Mesh& mesh, AxisId axis,
                              int64_t coordinate) {
   Axes others = what.axes;
@@ -405,9 +412,10 @@ struct Alike {
 
 }  // namespace
 
-// Returns the rank classes. Along each axis, coordinates are alike if they have the same sizes
-// everywhere, whatever the other coordinates. Classes are products of these, joined where they come
-// to the same sizes. A rank at several places is a class by itself.
+// Returns the rank classes. Two coordinates on an axis are alike if they give equal sizes whatever
+// the other coordinates are. A combination of such sets of alike coordinates, one for each axis, is
+// a class, and combinations that give equal sizes are joined into one class. A rank at several
+// places is a class by itself.
 std::vector<RankClass> Lowering::roles(std::vector<int32_t>* of_rank) const {
   std::vector<int32_t> unused;
   return impl_->roles(of_rank == nullptr ? unused : *of_rank);
@@ -440,9 +448,10 @@ std::vector<RankClass> Lowering::Impl::roles(std::vector<int32_t>& of_rank) cons
   return out;
 }
 
-// Splits classes so that ranks of a class exchange messages with ranks of the same classes. With
-// planned routes this need not be so: where 12 receivers have 8 senders, one of two receivers that
-// see the same may be served by a sender that serves others too.
+// Splits classes until all ranks of a class exchange messages with ranks of the same classes.
+// Planned routes can make this necessary. For example, if 12 receivers have 8 senders, two
+// receivers with equal programs may differ in that the sender of only one of them serves another
+// rank too.
 void Lowering::Impl::tell_peers_apart(std::vector<RankClass>& classes,
                                       std::vector<int32_t>& of_rank) const {
   std::vector<std::shared_ptr<const CrossRoutes>> crossings;  // each once
@@ -494,8 +503,9 @@ PlaceId Lowering::Impl::place_of_ops(PlaceId place) const {
   return copied && copied->contains(place) ? copied->original : place;
 }
 
-// Returns whether the place is a copy whose mesh, and those of its neighbours, have the same axes
-// as at the original: then all that its ranks have or exchange is cut as the original's.
+// Returns whether the place is a copy that may take over the rank classes of its original. This is
+// so if the meshes of the place, of the original and of their neighbours have the same axes,
+// because all that the ranks have or exchange is then cut in the same way.
 bool Lowering::Impl::has_roles_of_original(PlaceId place,
                                            const std::vector<int32_t>& of_rank) const {
   const PlaceId original = place_of_ops(place);
@@ -503,7 +513,7 @@ bool Lowering::Impl::has_roles_of_original(PlaceId place,
   const Mesh& mesh = plan.places[original.index()].mesh;
   const auto& axes = mesh.axes;
   const int64_t first = mesh.rank_at(std::vector<int64_t>(axes.size(), 0));
-  if (of_rank[static_cast<size_t>(first)] < 0) return false;  // its turn is still to come
+  if (of_rank[static_cast<size_t>(first)] < 0) return false;  // the original has no classes yet
   const auto stands_alike = [&](PlaceId at) {
     return std::all_of(plan.places.begin() + at.value - 1, plan.places.begin() + at.value + 2,
                        [&](const Place& near) { return near.mesh.axes == axes; });
@@ -514,7 +524,7 @@ bool Lowering::Impl::has_roles_of_original(PlaceId place,
 void Lowering::Impl::copy_roles(PlaceId place, std::vector<RankClass>& out,
                                 std::vector<int32_t>& of_rank) const {
   const Place &here = plan.places[place.index()], &there = plan.places[place_of_ops(place).index()];
-  std::map<int32_t, int32_t> own;  // by role of the original, in its order
+  std::map<int32_t, int32_t> own;  // class of the original -> class of the copy
   for (int64_t rank = 0; rank < plan.ranks; ++rank) {
     if (there.mesh.contains(rank)) own.emplace(of_rank[static_cast<size_t>(rank)], 0);
   }

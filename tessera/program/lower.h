@@ -1,8 +1,9 @@
-// Lowering: (graph, plan) -> the program of each rank, without a visit to the other ranks: groups
-// and peers are functions of the rank's mesh coordinates. There is one rule
-// (docs/theory/lowering.md): the piece's box is projected on its operands, which gives what the
-// piece needs and makes; then what is held is turned into what is needed, and what is made is
-// brought home. No strategy is named here.
+// Lowering makes the program of each rank from the graph and the plan. The program of one rank is
+// made without a visit to the other ranks, because groups and peers are functions of the rank's
+// mesh coordinates. There is one rule (docs/theory/lowering.md): the box that a rank computes of an
+// op is projected on the operands, which gives what the rank needs and makes; then what the rank
+// holds is turned into what it needs, and what it makes is brought to where the tensor rests. No
+// parallelism strategy has code of its own here.
 #pragma once
 
 #include <memory>
@@ -14,20 +15,22 @@
 namespace tessera {
 
 struct LowerOptions {
-  std::vector<TensorId>
-      fetch;  // tensors to keep to the step's end (gradients for verify); the loss always is
-  // For prices: stages that are equal but for names are lowered once, if only the loss is fetched.
-  // Programs of copied stages then have the names of the original stage; times and sizes are the
-  // same to the last bit.
+  // Tensors to keep to the end of the step (gradients for verify). The loss is always kept.
+  std::vector<TensorId> fetch;
+  // True: stages that are equal but for names are lowered once, if only the loss is fetched. The
+  // programs of copied stages then have the names of the original stage, and predicted times and
+  // sizes are the same to the last bit. For plans that are only priced.
   bool equal_stages_once = false;
-  std::shared_ptr<PathCache> paths = {};  // shared with other lowerings; null: paths of its own
+  // Conversion paths that are shared with other lowerings; null: this lowering finds its own.
+  std::shared_ptr<PathCache> paths = {};
 };
 
-// A `RankClass` holds ranks that share a program text up to origins, groups and peers.
+// A `RankClass` is a set of ranks whose programs are equal except for origins of boxes, groups and
+// peers.
 struct RankClass {
   std::vector<StageId> stages;
-  int representative = 0;  // a rank
-  int64_t ranks = 0;
+  int representative = 0;  // a rank of the class
+  int64_t ranks = 0;       // the number of ranks in the class
 };
 
 struct PlaceText;
@@ -40,15 +43,16 @@ class Lowering {
   Lowering(Lowering&&) noexcept;
   Lowering& operator=(Lowering&&) noexcept;
 
-  // `offsets`: whether to place buffers in their arenas; without offsets the arenas have no sizes
-  // either.
+  // Returns the program of the rank. `offsets`: whether to place buffers in their arenas; without
+  // offsets the arenas have no sizes either.
   Result<Program> lower(int rank, bool offsets = true) const;
-  // Returns the rank classes. Sets (*of_rank)[rank] to the index of the rank's class; -1: in no
-  // mesh.
+  // Returns the rank classes. Unless `of_rank` is null, sets (*of_rank)[rank] to the index of the
+  // rank's class; -1: the rank is in no mesh.
   std::vector<RankClass> roles(std::vector<int32_t>* of_rank = nullptr) const;
   const std::vector<PlaceText>& texts() const;  // by place (place_text.h)
   const Graph& graph() const;
-  // Returns the graph with all stages; graph() lacks some if equal stages were lowered once.
+  // Returns the graph with the ops of all stages. graph() lacks the ops of copied stages if equal
+  // stages were lowered once.
   const Graph& whole_graph() const;
   const ResolvedPlan& plan() const;
 

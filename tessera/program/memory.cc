@@ -1,17 +1,16 @@
-// Memory is planned, not allocated: lifetimes follow from which blocks touch a buffer, frees go
-// behind the last touch, and each tier of the rank is one arena with fixed offsets
-// (docs/concepts.md).
+// Plans memory before the run, so that a run allocates nothing. A buffer's lifetime follows from
+// which blocks touch it, its free goes after the last instruction that touches it, and all buffers
+// of a tier lie in one arena at fixed offsets (docs/concepts.md).
 //
-// Time is a line: the runs of the schedule, one behind the other. A buffer that lives across
-// micro-batches has an interval on it, which ends behind its last use: in the last run of a block,
-// or in the first run if only that run uses it (shards that are gathered once a step, gradients
-// that are reduced behind the last micro-batch). A buffer that lives within a micro-batch has an
-// interval in each of them, as far apart as their runs are, if every micro-batch ends before the
-// next begins. Else it goes into slots, one for each micro-batch that is between its first and its
-// last block at the same time. A buffer that is sent late has as many copies as lowering says, for
-// the whole step. Micro-batches may run their blocks in different orders (weight parts that fill
-// bubbles): a buffer is then freed in the first block that is behind its last use in all of them.
-// Offsets: see arena.h.
+// Time is the sequence of the schedule's runs. A buffer that lives across micro-batches has one
+// interval in this time. The interval ends after the last use, which is in the last run of a block,
+// or in its first run if only that run uses the buffer (shards that are gathered once a step). If
+// every micro-batch ends before the next begins, a buffer that lives within a micro-batch has one
+// interval in each micro-batch. Else such a buffer has slots, one for each micro-batch that is at
+// the same time between the first and the last block that touch it. A buffer whose message is
+// awaited late has as many copies as lowering says, for the whole step. Micro-batches may run their
+// blocks in different orders (weight parts that fill bubbles). A buffer is then freed in the first
+// block that comes after its last use in all micro-batches. arena.h chooses the offsets.
 #include "tessera/program/memory.h"
 
 #include <algorithm>
@@ -29,7 +28,8 @@
 namespace tessera {
 namespace {
 
-// On disk the alignment is a block, so that a buffer is read and written without its neighbours.
+// Bytes. On disk the alignment is the size of a disk block, so that a buffer is read and written
+// without the buffers next to it.
 constexpr int64_t kAlignment = 64, kDiskAlignment = 4096;
 
 using Runs = ArenaItem::Runs;
@@ -46,7 +46,7 @@ class MemoryPlanner {
     insert_frees();
     assign_offsets();
   }
-  // Plans again where the frees stand already.
+  // Plans memory for a program that already has its frees.
   void run_again() {
     find_touches_and_lifetimes();
     assign_offsets();
@@ -64,7 +64,7 @@ class MemoryPlanner {
   // The touches of a buffer in one block; blocks are numbered by their positions in order_.
   struct TouchInBlock {
     int64_t first = -1, last = -1;
-    std::optional<When> when;  // of all touches, if they agree; else kAlways
+    std::optional<When> when;  // the When of all touches if it is the same; else kAlways
   };
   struct Touch {
     SmallVector<TouchInBlock, 4> at;
@@ -72,7 +72,8 @@ class MemoryPlanner {
     bool only(size_t block, When what) const { return at[block].when == what; }
   };
 
-  // Visits the buffers of an instruction, except those that it frees: frees are derived from these.
+  // Visits the buffers that an instruction touches. A Free does not count, because frees follow
+  // from these touches.
   template <class Visit>
   static void buffers_of(const Instruction& instruction, const Visit& visit) {
     accesses(instruction, [&](const Access& access) {
@@ -88,7 +89,8 @@ class MemoryPlanner {
     return std::as_const(program_).block(order_[position]);
   }
 
-  // Finds the line of blocks, and whether micro-batches overlap on it.
+  // Finds the order of blocks, and whether micro-batches overlap: whether one begins before the one
+  // before it has ended.
   void find_order() {
     order_.push_back(BlockKind::kPrologue);
     for (const BlockRunStep& run : program_.schedule) {
@@ -130,8 +132,9 @@ class MemoryPlanner {
     }
   }
 
-  // Finds sends that are awaited in later runs of their block and whose buffers later blocks of the
-  // same micro-batch read too, before that run: only their last wait keeps the buffer (taken_).
+  // Finds sends that are awaited in later runs of their block, and whose buffers are also read, in
+  // the same micro-batch, by later blocks before that run. The buffer of such a send need only live
+  // until the last wait for the send (taken_).
   void find_outlasting() {
     std::map<int, std::pair<BufferId, size_t>> sent;  // by handle: buffer and position of its block
     std::vector<size_t> last_use(program_.buffers.size());
@@ -152,8 +155,8 @@ class MemoryPlanner {
       if (last_use[buffer.index()] != sending && !is_ring(buffer)) outlasting_.insert(handle);
     }
   }
-  // Returns whether micro-batches use copies of the buffer in turn all through the step: as many as
-  // lowering has given it.
+  // Returns whether the buffer is a ring: lowering has given it a number of copies, which
+  // micro-batches use in turn for the whole step.
   bool is_ring(BufferId id) const { return rings_[id.index()]; }
 
   void find_touches() {
@@ -198,8 +201,9 @@ class MemoryPlanner {
     return program_.micro_batches - (users == UsedBy::kSmaller ? program_.larger : 0);
   }
 
-  // Returns the number of micro-batches that are between the two blocks at the same time, which is
-  // the least number of slots; 1 if not all of them run `first` before `last`.
+  // Returns the largest number of micro-batches that are between the two blocks at the same time,
+  // which is a lower bound for the number of slots. Returns 1 if not all micro-batches run `first`
+  // before `last`.
   int64_t most_between(size_t first, size_t last) const {
     std::vector<bool> begun(static_cast<size_t>(program_.micro_batches), false);
     int64_t now = 0, most = 1;
@@ -217,8 +221,9 @@ class MemoryPlanner {
     return most;
   }
 
-  // Returns the fewest slots such that micro-batches that are between blocks `first` and `last` at
-  // the same time have different slots (all of them if `last` is the update).
+  // Returns the smallest number of slots with which micro-batches that are between blocks `first`
+  // and `last` at the same time have different slots. If `last` is the update, each micro-batch
+  // needs a slot of its own.
   int64_t slots_between(size_t first, size_t last) const {
     for (int64_t slots = most_between(first, last); slots < program_.micro_batches; ++slots) {
       std::vector<bool> busy(static_cast<size_t>(slots), false);
@@ -245,7 +250,7 @@ class MemoryPlanner {
     return k - 1;
   }
   bool touched(const Touch& touch) const { return first_block(touch) < order_.size(); }
-  // Returns the first block that is behind the buffer's last use in every micro-batch.
+  // Returns the first block that, in every micro-batch, comes after or has the buffer's last use.
   size_t free_block(const Touch& touch) const {
     const auto is_behind = [&](size_t k) {
       for (size_t other = 0; other < order_.size(); ++other) {
@@ -278,15 +283,15 @@ class MemoryPlanner {
     return std::find(fetched_.begin(), fetched_.end(), id) != fetched_.end();
   }
 
-  // Returns the run of the schedule in which a block first touches a buffer of the step; `ends_in`
-  // returns the last.
+  // For a buffer that lives for the step: `begins_in` returns the first run of block k that touches
+  // the buffer, and `ends_in` the last one, as positions in the schedule.
   int64_t begins_in(const Touch& touch, size_t k) const {
     return touch.only(k, When::kLast) ? last_run_[k] : first_run_[k];
   }
   int64_t ends_in(const Touch& touch, size_t k) const {
     return touch.only(k, When::kFirst) ? first_run_[k] : last_run_[k];
   }
-  // Returns the block in whose run the last touch is.
+  // Returns the block that touches the buffer last in the step.
   size_t ending_block(const Touch& touch) const {
     size_t found = first_block(touch);
     for (size_t k = found; k < order_.size(); ++k) {
@@ -295,8 +300,9 @@ class MemoryPlanner {
     return found;
   }
 
-  // Returns the buffer's interval: run r of the schedule starts at start_[r]; in a micro-batch,
-  // block k starts at line_[k]. Only offsets depend on intervals.
+  // Returns the interval in which the buffer lives. Run r of the schedule starts at the time
+  // start_[r]; within a micro-batch, block k starts at line_[k]. Intervals are only needed for
+  // offsets.
   Item interval(const Buffer& buffer) const {
     Item item;
     item.buffer = buffer.id.index();
@@ -328,7 +334,8 @@ class MemoryPlanner {
     item.last = start(ends_in(touch, end)) + touch.at[end].last;
   }
 
-  // Returns the time at which the last message of a buffer that outlives its sends is taken.
+  // If the buffer belongs to a send of outlasting_, returns the time of the last wait for it; else
+  // nothing.
   std::optional<int64_t> taken_at(BufferId id) const {
     const auto taken = taken_.find(id);
     if (taken == taken_.end()) return {};
@@ -337,7 +344,7 @@ class MemoryPlanner {
 
   void insert_frees() {
     struct Behind {
-      int64_t position;  // of the instruction
+      int64_t position;  // the position of the instruction after which the free goes
       Instruction free;
     };
     std::vector<std::vector<Behind>> behind(order_.size());  // by block
@@ -385,7 +392,8 @@ class MemoryPlanner {
     line_.assign(1, 0);
     for (size_t k = 0; k < order_.size(); ++k)
       line_.push_back(line_.back() + static_cast<int64_t>(block(k).size()));
-    // The starts of the first block of each micro-batch, or of the runs of each block.
+    // If micro-batches do not overlap, repeats_ has one list with the starts of all micro-batches;
+    // else it has, for each block, the starts of the block's runs.
     repeats_.assign(order_.size(), {});
     for (size_t r = 0; r < program_.schedule.size(); ++r) {
       const size_t k = position(program_.schedule[r].block);
@@ -400,10 +408,11 @@ class MemoryPlanner {
     }
   }
 
-  // The class of buffers that live from and to the same blocks of the same micro-batches: each
-  // micro-batch in flight has one slot with all of them. Rings of the same number of copies have
-  // {number of blocks, copies}. No class has more slots than micro-batches that use it, so that
-  // each slot is used: these micro-batches follow one another, and each then has its own slot.
+  // The key of a class of buffers with slots. The buffers of a class live from block `first` to
+  // block `last` of the same micro-batches, and one slot has all of them for one micro-batch. A
+  // ring's key is {number of blocks, number of copies}. A class has no more slots than
+  // micro-batches use it, so that every slot is used: these micro-batches have consecutive numbers
+  // and so different slots.
   struct SlotKey {
     size_t first, last;
     UsedBy users = UsedBy::kAll;
@@ -417,12 +426,13 @@ class MemoryPlanner {
   static int64_t alignment_of(Tier tier) {
     return tier == Tier::kDisk ? kDiskAlignment : kAlignment;
   }
-  struct Resting {               // what rests in a tier's arena
-    int64_t base = 0, last = 0;  // where other buffers begin; the end of the last byte
+  struct Resting {  // the part of a tier's arena for buffers at rest
+    // The offset at which other buffers may begin, and the end of the last byte at rest.
+    int64_t base = 0, last = 0;
   };
 
-  // Assigns offsets to buffers at rest, which come first. The others become items, or, if they
-  // belong to micro-batches in flight, go to their class.
+  // Assigns offsets to the tier's buffers at rest, which come first in the arena. Buffers with
+  // slots are added to their class, and all other buffers to `items`.
   Resting assign_resting(Tier tier, std::vector<Item>& items, SlotClasses& classes) {
     int64_t base = 0, last = 0;
     for (Buffer& buffer : program_.buffers) {
@@ -500,17 +510,18 @@ class MemoryPlanner {
   std::vector<UsedBy> used_by_;
   std::vector<BlockRef> order_;
   bool overlapping_ = false;
-  // By positions in order_: whether the first block runs behind the second in every micro-batch.
+  // runs_behind_[a][b], by positions in order_: whether block a runs after block b in every
+  // micro-batch.
   std::vector<std::vector<bool>> runs_behind_;
   std::vector<Touch> touches_;
   std::vector<bool> rings_;            // by buffer
-  std::set<int> outlasting_;           // sends whose buffers are read again in later blocks
-  std::map<BufferId, int64_t> taken_;  // buffers of outlasting_; the last wait in the update
+  std::set<int> outlasting_;           // handles of the sends that find_outlasting finds
+  std::map<BufferId, int64_t> taken_;  // by buffer of such a send: position of its last wait
   std::vector<BufferId> fetched_;
   std::vector<int64_t> first_run_, last_run_;  // by position in order_: the run in the schedule
-  std::vector<int64_t> start_;                 // by run of the schedule, and the end
-  std::vector<int64_t> line_;                  // by position in order_, of one micro-batch
-  std::vector<Runs> repeats_;  // by position in order_; one if micro-batches do not overlap
+  std::vector<int64_t> start_;  // by run of the schedule: its start; last the end of the step
+  std::vector<int64_t> line_;   // by position in order_: the block's start within a micro-batch
+  std::vector<Runs> repeats_;   // by position in order_; only [0] if micro-batches do not overlap
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The memory planner's entry for programs whose micro-batches have two sizes: the caller says which
-// buffers are used by micro-batches of only one size.
+// The entry into the memory planner for programs whose micro-batches have two sizes. The caller
+// says which buffers are used by micro-batches of only one size.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// A `UsedBy` says which micro-batches' blocks touch a buffer. A rank may have no part of the
-// smaller ones.
+// A `UsedBy` says for which micro-batches the blocks touch a buffer. A buffer may be used only by
+// the larger ones because a rank may have no part of the smaller micro-batches.
 enum class UsedBy : uint8_t { kAll, kLarger, kSmaller };
 
 // Lays memory out as plan_memory does (place_text.h). `used_by`: by buffer; empty: all

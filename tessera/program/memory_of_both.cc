@@ -1,7 +1,7 @@
-// Memory of programs with micro-batches of two sizes. The two blocks of a family are laid side by
-// side, instruction by instruction, and planned as one block of all micro-batches: a buffer lives
-// from the first to the last touch of either block, and has the size that the larger micro-batches
-// need. A buffer is freed at the same place of both.
+// Memory of programs with micro-batches of two sizes. The two blocks of a family are merged,
+// instruction by instruction, and planned as if they were one block for all micro-batches. So a
+// buffer lives from the first to the last touch in either block, has the size that the larger
+// micro-batches need, and is freed at the same point of both blocks.
 #include <utility>
 
 #include "tessera/program/instructions.h"
@@ -11,7 +11,8 @@
 namespace tessera {
 namespace {
 
-// A `Merged` is a family's block; `from` says to which of the two blocks each instruction belongs.
+// A `Merged` has the instructions of both blocks of a family. `from`: by instruction, the block
+// that it belongs to.
 struct Merged {
   std::vector<Instruction> instructions;
   std::vector<BlockRef> from;
@@ -30,7 +31,7 @@ Merged merge(std::vector<Instruction>& larger, const std::vector<size_t>& at_lar
   return out;
 }
 
-// `Ends` holds the blocks of the first and of the last run of each family.
+// `Ends` knows, for each family, the block of its first run in the step and that of its last run.
 class Ends {
  public:
   explicit Ends(const Program& program) : program_(program) {
@@ -78,8 +79,9 @@ std::vector<UsedBy> users_of(const Program& program, const Ends& ends,
   return out;
 }
 
-// Returns whether a micro-batch frees a buffer. If it has not used the buffer, it does not, because
-// another micro-batch's buffer may lie there.
+// Returns whether a block for micro-batches of the size `here` frees a buffer. It does not free a
+// buffer that micro-batches of its size do not use, because the buffer of another micro-batch may
+// have the same memory.
 bool frees(UsedBy users, UsedBy here, Lifetime lifetime) {
   return users == UsedBy::kAll || users == here || lifetime == Lifetime::kStep;
 }

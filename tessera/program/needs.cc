@@ -1,4 +1,5 @@
-// First needs: every access to a buffer is compared with what is under way on that buffer.
+// Finds first needs by comparing every access to a buffer with the instructions under way that read
+// or write the buffer.
 #include "tessera/program/needs.h"
 
 #include <algorithm>
@@ -11,7 +12,7 @@ namespace tessera {
 namespace {
 
 constexpr size_t kNowhere = std::numeric_limits<size_t>::max();
-constexpr size_t kLeaving = 2;  // copies that leave a tier, under way at the same time in a block
+constexpr size_t kLeaving = 2;  // the most copies out of a tier under way at a time in a block
 
 // Returns whether the regions are pieces of different steps of the same loop over the same layout.
 // Pieces that steps read through windows overlap and are not apart.
@@ -29,10 +30,11 @@ struct Started {
   When when = When::kAlways;
   OpId cause;
   bool collective = false;
-  bool due = false;                                 // whether `here` is where it is due
-  bool again = false;                               // whether the block's next run needs it too
-  size_t here = kNowhere;                           // first need in its own block
-  std::vector<std::pair<BlockRef, size_t>> others;  // in each of the other blocks
+  bool due = false;        // whether `here` follows from a due mark and not from a need
+  bool again = false;      // whether the next run of the issuing block needs the result too
+  size_t here = kNowhere;  // position of the first need in the issuing block
+  // Other blocks that need the result, with the position of the first need in each.
+  std::vector<std::pair<BlockRef, size_t>> others;
 };
 
 class Search {
@@ -85,7 +87,8 @@ class Search {
     const size_t first = started_.size();
     for (size_t i = 0; i < block.size(); ++i) {
       accesses(block[i], [&](const TextAccess& access) {
-        // A touch that the access needs is no longer under way.
+        // Once a started instruction is needed in this block, it is awaited, so its touches are no
+        // longer under way.
         std::erase_if(touched_[index(access.view->buffer)], [&](const Touch& touch) {
           Started& started = started_[touch.started];
           if (started.here == kNowhere && meet(access, touch)) started.here = i;
@@ -121,7 +124,7 @@ class Search {
         });
       }
     }
-    // Values that are fetched at the end of the step.
+    // Values that the step must have at its end (fetches) are needed at the end of the update.
     const auto update = text_.blocks.find(BlockKind::kUpdate);
     const size_t end = update == text_.blocks.end() ? 0 : update->second.size();
     for (const TextHome& fetch : text_.fetches) {
@@ -132,7 +135,7 @@ class Search {
       }
     }
   }
-  // Returns whether the access waits for what is under way.
+  // Returns whether the access must wait for an instruction under way that touches the buffer.
   static bool meet(const TextAccess& access, const Touch& touch) {
     if (access.mode == AccessMode::kRead && touch.mode == AccessMode::kRead) return false;
     return !apart(access.view->region, touch.view->region);
@@ -141,8 +144,8 @@ class Search {
     const auto same = [&](const auto& use) { return use.first == block; };
     if (std::ranges::none_of(started.others, same)) started.others.emplace_back(block, at);
   }
-  // Finds buffers that micro-batches share: a micro-batch has a copy of its own of a buffer that
-  // only blocks of micro-batches use.
+  // Finds buffers that all micro-batches share. A buffer that only blocks of micro-batches touch is
+  // not shared, because each micro-batch has a copy of its own (unless it rests or accumulates).
   void find_shared() {
     shared_.resize(text_.buffers.size());
     for (size_t b = 0; b < shared_.size(); ++b)
@@ -175,7 +178,8 @@ class Search {
   Tier tier(const TextView& view) const {
     return text_.buffers[static_cast<size_t>(view.buffer)].tier;
   }
-  // Awaits copies that leave a tier. Those started in one block follow each other, in its order.
+  // Makes copies out of a tier be awaited so early that at most kLeaving of a block are under way.
+  // started_ has the copies of a block one after the other, in the block's order.
   void await_leaving() {
     std::deque<Started*> under_way;
     const BlockRef* block = nullptr;
@@ -224,7 +228,7 @@ class Search {
     return first;
   }
   const std::pair<BlockRef, size_t>* always_first(const Started& started) const {
-    const auto over = [&](const auto& use) {  // before it has started
+    const auto over = [&](const auto& use) {  // the use's block runs before the issuing block
       return order_.always_before(use.first, started.block);
     };
     for (const auto& use : started.others) {
@@ -240,7 +244,7 @@ class Search {
   const PlaceText& text_;
   const BlockOrder& order_;
   std::vector<Started> started_;
-  std::vector<std::vector<Touch>> touched_;  // by buffer: touches by what is under way
+  std::vector<std::vector<Touch>> touched_;  // by buffer: touches by instructions under way
   std::vector<bool> shared_;                 // by buffer: whether all micro-batches use it
 };
 

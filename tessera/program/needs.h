@@ -1,10 +1,9 @@
-// First needs: the instructions that first need what another instruction has started. Every wait
-// follows from them. Passes over place texts ask for first needs while the texts have no waits yet,
-// to learn what may be joined, moved or sent on. place_waits (place_text.h) asks last and writes
-// the answers as waits. Private to tessera/program.
-//
-// Collectives, receipts of messages and copies between tiers are started. Sends are treated in
-// send_waits.cc, since they wait for the other side.
+// First needs. Collectives, receives and copies with a handle are started by one instruction and
+// awaited later. The first need is the first instruction that cannot run until the started one is
+// complete. Passes over place texts ask for first needs while the texts have no waits yet, to learn
+// which instructions may be joined or moved. place_waits (place_text.h) asks last and writes each
+// answer as a wait. Sends are treated in send_waits.cc, because they also wait for the receiver.
+// Private to tessera/program.
 //
 // An instruction needs what is under way if it reads a region that is being written, or writes a
 // region that is being read or written. Then:
@@ -14,15 +13,16 @@
 //   any block         later in the same block       there
 //   prologue          in a block of micro-batches   a collective: there, in the block's first run;
 //                                                   anything else: at the end of the prologue
-//   a micro-batch's   in other blocks               in that which always runs before the others; at
-//                                                   the end of its own if there is none, if it runs
-//                                                   once a step, or if the next micro-batch's run
-//                                                   of its own block needs it too
-//   any               nowhere                       at the end of its own block
+//   a micro-batch's   in other blocks               in the block of these that always runs first.
+//                                                   At the end of the issuing block instead if no
+//                                                   block is always first, if that block runs once
+//                                                   a step, or if the issuing block's run for the
+//                                                   next micro-batch needs the result too
+//   any               nowhere                       at the end of the issuing block
 //
 // Two rules bound the memory of what is under way. A handle with a due mark (PlaceText::due) is
-// awaited no later than the first instruction of its block that was written from the mark on. At
-// most two of the copies that take something out of a tier are under way in a block.
+// awaited no later than the first instruction of its block that was written after the mark. At most
+// two copies out of a tier (to a slower one) are under way at a time in a block.
 //
 //   for (const Need& need : find_needs(text, BlockOrder(plan, place)))
 //     if (need.block == need.issued) ...  // awaited in the block that issues it
@@ -36,21 +36,23 @@
 
 namespace tessera {
 
-// A `BlockOrder` knows the order in which the rows of the plan that have a place run its blocks.
+// A `BlockOrder` knows the order in which the blocks of a place run. A place may be in several rows
+// of the plan's schedule, and the order may differ between these rows.
 class BlockOrder {
  public:
-  BlockOrder() = default;  // for a text alone: nothing is known about blocks of micro-batches
+  BlockOrder() = default;  // of no plan: nothing is known about the order of micro-batches' blocks
   BlockOrder(const ResolvedPlan& plan, PlaceId place);
 
   // Returns whether `a` runs before `b` in every micro-batch and every row.
   bool always_before(BlockRef a, BlockRef b) const;
   bool repeats() const { return repeats_; }  // whether there are several micro-batches
-  // Returns the position of a block of micro-batches in the order of first runs; nothing if the
-  // position differs between rows, or the block does not run.
+  // Returns the position of a block of micro-batches if the place's blocks are ordered by their
+  // first runs. Returns nothing if this order differs between rows, or if the block does not run.
   std::optional<size_t> position(BlockRef block) const;
 
  private:
-  using Runs = std::map<BlockRef, std::vector<int64_t>>;  // by micro-batch: run's position; -1
+  // By block and micro-batch: the position of the run in the row; -1: the block does not run.
+  using Runs = std::map<BlockRef, std::vector<int64_t>>;
 
   std::vector<Runs> rows_;
   std::map<BlockRef, size_t> positions_;
@@ -59,11 +61,13 @@ class BlockOrder {
 
 struct Need {
   int handle = 0;
-  BlockRef issued;    // the block that starts it
-  BlockRef block;     // the block that awaits it
-  size_t before = 0;  // position in `block` of what needs it; the block's size: the end
+  BlockRef issued;    // the block in which the handle is started
+  BlockRef block;     // the block in which the handle is awaited
+  size_t before = 0;  // the wait goes before this position in `block`; the block's size: at its end
   When when = When::kAlways;
-  OpId cause;  // the op that needs it; if it is due, or needed nowhere: the op it was started for
+  // The op that needs the result. If the wait follows from a due mark, or nothing needs the result:
+  // the op for which the transfer was started.
+  OpId cause;
 };
 
 // Returns the needs in the order of blocks and of the instructions in them.

@@ -1,5 +1,5 @@
-// Checks the rules of place texts: first each instruction alone, then the orders in which blocks
-// run.
+// Checks the rules of place texts. First each instruction is checked alone, then each order in
+// which the blocks run.
 #include "tessera/program/place_check.h"
 
 #include <fmt/format.h>
@@ -120,7 +120,7 @@ class Checker {
         size = read.size;
       }
     }
-    Axes whole = layout.partial;  // axes of parts that overlap cut a dim, too
+    Axes whole = layout.partial;  // partial axes, without those of windows, which also cut a dim
     for (const Layout::DimWindow& window : layout.windows) {
       for (const AxisId axis : layout.shards[window.dim]) erase_value(whole, axis);
     }
@@ -253,7 +253,8 @@ class Checker {
   Status order(const std::vector<BlockRun>& runs) {
     flights_.clear();
     std::vector<std::pair<BlockRef, int64_t>> order{{BlockKind::kPrologue, 0}};
-    // In a block of another place of the row, this place waits for what that one copies.
+    // Blocks of all places of the row count, because this place may wait in a block of another
+    // place for what that place copies.
     for (const BlockRun& run : runs) order.emplace_back(block_of(run), run.micro_batch);
     order.emplace_back(BlockKind::kUpdate, 0);
     find_shared();
@@ -308,7 +309,7 @@ class Checker {
     if (found == flights.end()) return wrong("waits for #{}, which is not in flight", wait.handle);
     for_buffers(*found->what, [&](size_t buffer) { --busy_[buffer]; });
     flights.erase(found);
-    // A wait in a block that runs once a step is for all that the step has issued.
+    // A wait in a block that runs once a step is for all that the step has issued under the handle.
     return block_.once() && !flights.empty() ? this->wait(wait, run, micro_batch) : Status();
   }
 
@@ -318,7 +319,7 @@ class Checker {
              [&](const TextAccess& access) { visit(static_cast<size_t>(access.view->buffer)); });
   }
 
-  // Finds the buffers of which micro-batches have no copy of their own.
+  // Finds the buffers that all micro-batches share, because a micro-batch has no copy of its own.
   void find_shared() {
     busy_.assign(text_.buffers.size(), 0);
     shared_.assign(text_.buffers.size(), false);

@@ -22,7 +22,8 @@ std::string names(const Axes& axes, const Mesh& mesh, std::string_view between) 
   return fmt::format("{}", fmt::join(out, between));
 }
 
-// "~3/2/1 8 of 16": the dim of the op has 8 places, that of the tensor 16.
+// Returns for example "~3/2/1 8 of 16": kernel 3, stride 2, padding 1; the op's dim has 8 elements,
+// the tensor's dim 16.
 std::string window_text(const WindowRead& read) {
   const char* way = read.use == WindowUse::kOver ? "-" : read.use == WindowUse::kBeside ? "~" : "";
   return fmt::format("~{}{}/{}/{} {} of {}", way, read.window.kernel, read.window.stride,
@@ -60,8 +61,8 @@ std::string_view order_name(StepOrder order) {
   return "nested";
 }
 
-// "1: 0 of 2 size 16 (h) grown ~3/1/1 16 of 16 inside ~3/1/1 16 of 16 read ~3/1/1 16 of 16": the
-// tensor's dim 1 is the first one of the two dims of the loop.
+// Returns for example "1: 0 of 2 size 16 (h) grown ~3/1/1 16 of 16 inside ~3/1/1 16 of 16 read
+// ~3/1/1 16 of 16". Here the tensor's dim 1 is the first (0) of the two dims of the loop.
 std::string rim_text(const StepPiece::Rim& rim, const Mesh& mesh) {
   std::string out = fmt::format("{}: {} of {} size {} ({})", rim.dim, rim.cut.position,
                                 rim.cut.dims, rim.cut.size, names(rim.cut.axes, mesh, ", "));
@@ -170,7 +171,7 @@ class PlacePrinter {
       return fmt::format("%{}", view.buffer);
     return view_at(view, place_, text_.buffers[buffer].tensor);
   }
-  // Returns the view with its region in full.
+  // Returns the text of the view, always with its region.
   std::string view_at(const TextView& view, PlaceId place, TensorId tensor) const {
     return fmt::format("%{}{}", view.buffer,
                        to_text(view.region, texts_[place.index()].mesh, dims(tensor)));

@@ -1,6 +1,6 @@
 // Text form of place texts (docs/reference/place-text.md), for people, golden tests and `tessera
-// inspect --place`. Tensors and ops are named by the graph. Tests parse it (test_place_parse.h): it
-// leaves nothing out.
+// inspect --place`. Tensors and ops have their names in the graph. The form leaves nothing out:
+// tests parse it back (test_place_parse.h).
 //
 //   const std::string text = to_text(lowering.texts(), PlaceId(0), lowering.graph());
 #pragma once
@@ -13,9 +13,9 @@
 
 namespace tessera {
 
-// Returns the text of one place. `texts`: of all places, whose meshes name the layouts of
-// crossings. `with_order`: writes each instruction's position in the order of writing too, which
-// matters where ranks are at several places.
+// Returns the text form of the place text of one place. `texts`: the texts of all places, because
+// the other place's mesh has the axis names for the layouts of crossings. `with_order`: also writes
+// TextInstruction::order, which matters where ranks are at several places.
 std::string to_text(const std::vector<PlaceText>& texts, PlaceId place, const Graph& graph,
                     bool with_order = false);
 

@@ -1,9 +1,10 @@
-// Place text: the instructions of the stages at one place (the devices that they share) with
-// layouts instead of boxes, common to all its ranks. Lowering walks the graph once and writes the
-// texts of all places (walk.h), passes rewrite them, and the last one places all waits. A rank's
-// program is the text of its place (of its places, if the meshes of stages overlap) with the rank's
-// coordinates put in (instantiate.cc). This is why lowering a rank does not visit the others.
-// Blocks are named by the number of their stage.
+// A place text has the instructions of the stages at one place (a set of devices that run the same
+// stages). It has layouts instead of boxes, so that all ranks of the place share it. Lowering walks
+// the graph once and writes the texts of all places (walk.h). Passes then rewrite the texts, and
+// the last pass writes all waits. A rank's program is the text of its place with the rank's
+// coordinates put in (instantiate.cc); if the meshes of stages overlap, a rank may be at several
+// places. Because coordinates are enough, lowering one rank does not visit the other ranks. In a
+// place text a BlockRef's chunk is the number of the stage in the plan.
 //
 // Text form: place_form.h. Rules that every place text keeps: place_check.h.
 #pragma once
@@ -23,8 +24,9 @@
 
 namespace tessera {
 
-// A `StepPiece` is the piece of one step of an op's time loop over a tensor dim: it lies inside the
-// interval that the first `prefix` axes of the dim cut, in the loop's order (step_interval).
+// A `StepPiece` is what one step of an op's time loop covers of a tensor dim. The first `prefix`
+// axes that cut the dim give each rank an interval, and the piece is the part of that interval that
+// the step has in the loop's order (step_interval).
 struct StepPiece {
   size_t dim = 0;
   size_t prefix = 0;
@@ -33,19 +35,20 @@ struct StepPiece {
   StepOrder order = StepOrder::kAligned;
   std::vector<SkewAxis> skew;
   int64_t grain = 1;
-  // Set if the tensor dim is read through windows of the op's dim, which the loop cuts: the piece
-  // is then what the step's piece of the op's dim reads, and pieces overlap.
+  // Set if the loop cuts an op dim that reads the tensor dim through windows. The piece is then all
+  // that the step's part of the op dim reads, and the pieces of two steps overlap.
   std::optional<WindowRead> read{};
-  // For keys of a causal pair: the piece is left out (empty) on ranks whose queries all lie before
-  // it. The queries are what `query_axes` cut of a dim of `queries` elements; 0: the piece is never
-  // left out.
+  // For keys of a causal pair: the piece is empty on a rank if all queries of the rank come before
+  // it. The queries of a rank are its interval of a dim of `queries` elements that `query_axes`
+  // cut. `queries` = 0: the piece is never left out.
   int64_t queries = 0;
   Axes query_axes;
-  // The piece is also left out if it ends more than `reach` elements before all queries; 0: it is
-  // not.
+  // For attention with a band: the piece is also empty on a rank if it ends more than `reach`
+  // elements before the first query of the rank. 0: there is no such rule.
   int64_t reach = 0;
   void leave_out_nowhere() { queries = reach = 0; }
-  // For a loop over interior and rims: the tensor's looped dims, which replace `dim`.
+  // For a loop over interior and rims (plan/halos.h): the tensor's looped dims, used instead of
+  // `dim`. Empty: another loop.
   struct Rim {
     size_t dim = 0;  // dim of the tensor
     RimCut cut;
@@ -67,8 +70,8 @@ struct StepPiece {
   friend bool operator==(const StepPiece&, const StepPiece&) = default;
 };
 
-// A `Region` is a function of coordinates: the region of the layout, intersected with the step's
-// piece.
+// A `Region` gives each rank, by its coordinates, a box of a tensor: the rank's box in the layout,
+// intersected with the step's piece if there is one.
 struct Region {
   Shared<Layout> layout;
   Shared<StepPiece> piece;
@@ -82,8 +85,10 @@ struct TextBuffer {
   DType dtype = DType::kFloat32;
   Tier tier = Tier::kDevice;
   bool persistent = false;
-  bool accumulates = false;  // sums over micro-batches and lives for the step
-  int64_t slots = 1;  // more than 1: copies that micro-batches use in turn until messages have left
+  bool accumulates = false;  // the buffer sums over micro-batches and lives for the step
+  // More than 1: the buffer's messages are sent from so many copies, which micro-batches use in
+  // turn, so that a copy is not overwritten before its message has left.
+  int64_t slots = 1;
 };
 
 struct TextView {
@@ -115,12 +120,16 @@ struct TextNamedRows {  // as NamedRows
 struct TextIssue {
   int handle = 0;
   CollectiveKind kind = CollectiveKind::kExchange;
-  bool classify = false;  // `kind` follows from who holds and needs which region
+  bool classify = false;  // true: `kind` is not decided here but follows from the ranks' boxes
   Axes axes;
   std::optional<Combiner> combiner;
   std::vector<TextTransfer> transfers;
-  std::optional<Compression> compression;  // unset with `classify`: that of the resulting kind
-  int unit = -1;  // the unit for which it was moved ahead: joins only issues for this unit
+  // Compression of what is sent. Unset with `classify`: the plan's compression for the kind that
+  // the collective turns out to have is used.
+  std::optional<Compression> compression;
+  // The unit of ops (prefetch.h) for which the gather was moved ahead; -1: it was not moved. Only
+  // issues for the same unit may share a bucket.
+  int unit = -1;
   std::optional<TextNamedRows> named{};
 };
 struct CrossRoute {
@@ -128,18 +137,22 @@ struct CrossRoute {
   Box region;
 };
 using CrossRoutes = std::vector<CrossRoute>;
-// A `TextCross` is a transfer to another place: every rank of `to_place` receives its region from
-// the nearest holders at `from_place`. A rank copies what it would send to itself, on the
-// receiving side.
+// A `TextCross` is one side of a transfer to another place: every rank of `to_place` receives its
+// region from the nearest holders at `from_place`. A rank that is at both places does not send to
+// itself; the receiving side copies within the rank instead.
 struct TextCross {
-  int handle = 0;  // of the first piece; pieces get consecutive handles from a range of their own
+  // Handle of the first message. The messages of one rank have consecutive handles, from a range
+  // that no other instruction uses.
+  int handle = 0;
   bool sends = false;  // whether this place sends
   PlaceId from_place, to_place;
   TensorId tensor;
   int64_t tag = 0;
-  TextView from, to;                                  // only this side's buffer is valid
-  std::shared_ptr<const CrossRoutes> routes;          // null: the rule of crossing.h
-  std::shared_ptr<const CrossRoutes> smaller_routes;  // smaller micro-batches; null: `routes`
+  TextView from, to;  // only the buffer of this side is valid
+  // Planned routes; null: cross_sources() (crossing.h) finds the senders by its rule.
+  std::shared_ptr<const CrossRoutes> routes;
+  // Routes for the smaller micro-batches; null: `routes` serves them too.
+  std::shared_ptr<const CrossRoutes> smaller_routes;
 };
 struct TextWait {
   int handle = 0;
@@ -160,7 +173,7 @@ struct TextInstruction {
   std::variant<TextCompute, TextIssue, TextCross, TextWait, TextCopy, TextLoad> body;
   When when = When::kAlways;
   OpId cause;
-  int64_t order = 0;  // position in the order of writing, over all places
+  int64_t order = 0;  // position in the order in which the walk wrote the instructions of all texts
 };
 
 struct TextHome {
@@ -173,26 +186,29 @@ struct PlaceText {
   std::vector<TextBuffer> buffers;
   ByBlock<std::vector<TextInstruction>> blocks;
   std::vector<TextHome> homes, fetches;
-  // By handle, while waits are not placed: a handle is awaited before the first instruction of its
-  // block that is written from that `order` on. This bounds the memory of what is under way.
+  // Due marks: the latest point of the wait for a handle. A handle with the mark n is awaited
+  // before the first instruction of its block whose `order` is n or more. This bounds the memory of
+  // transfers that are under way. Only used until waits are written.
   std::map<int, int64_t> due;
 };
 
-// A `ShapeRule` gives the shape of a tensor as blocks see it: the micro-batch dim has the size of
-// one micro-batch, of the larger ones unless `smaller` is set.
+// A `ShapeRule` gives the shape that a tensor has in a block of one micro-batch: the micro-batch
+// dim has the size of one micro-batch. This is a larger micro-batch unless `smaller` is set.
 struct ShapeRule {
   const Graph* graph = nullptr;
   std::string micro_batch_dim;
   int64_t micro_batches = 1;
   bool smaller = false;
-  int64_t micro_batch(int64_t size) const {  // of a dim of this size
+  // Returns the size of one micro-batch of a dim that has `size` elements in all.
+  int64_t micro_batch(int64_t size) const {
     return (size + (smaller ? 0 : micro_batches - 1)) / micro_batches;
   }
   std::vector<int64_t> shape(TensorId tensor) const;
   std::vector<int64_t> space(const Op& op) const;  // sizes of the iteration space
 };
 
-// Returns the piece of `whole` (in units of the cut) at a step; see StepOrder.
+// Returns the part of the interval `whole` that a rank has at a step of a time loop. `order` and
+// `skew` say which part it is (StepOrder, plan/plan.h).
 Interval step_interval(Interval whole, int64_t steps, int64_t step, StepOrder order,
                        const std::vector<SkewAxis>& skew, const Mesh& mesh,
                        const std::vector<int64_t>& coordinates);
@@ -207,43 +223,47 @@ BlockRef block_of(const BlockRun& run);
 
 class BlockOrder;  // the order in which blocks run (needs.h)
 
-// Passes rewrite place texts. This pass joins adjacent collectives of the same kind, group,
-// combiner and dtype that are needed later, in one block, up to `bytes` a bucket. A bucket is
-// issued where its last member was issued.
+// Joins collectives of one block into buckets of at most `bytes` each. Collectives may share a
+// bucket if they have the same kind, group, combiner and dtype and are first needed later in this
+// block, after the last of them is issued. A bucket is issued where its last member was issued.
 void bucket_collectives(PlaceText& text, const ShapeRule& shapes, const BlockOrder& order,
                         int64_t bytes);
 
-// Moves gathers of tensors at rest to before the unit that comes `ahead` units before the reader.
+// Moves gathers of tensors at rest to an earlier point of the block: before the unit of ops
+// (prefetch.h) that is prefetch.ahead units before the unit of the first reader.
 void prefetch_at_rest(PlaceText& text, const Graph& graph, const BlockOrder& order,
                       const Prefetch& prefetch);
 
-// Orders a block such that everything that it issues stands before what needs it.
+// Orders a block's instructions such that each transfer is issued before the first instruction that
+// needs it.
 void issue_together(PlaceText& text, BlockRef block);
 
 // Returns the first handle that the text does not use.
 int end_of_handles(const PlaceText& text);
 
-// Puts in copies between tiers, issued ahead of their use: an op works in one tier, and what rests
-// in another is staged there. `next_handle`: the first handle that no text uses.
+// Adds copies between tiers, because an op works in one tier and a tensor may rest in another. The
+// copies are issued ahead of their use. `next_handle`: the first handle that no text uses; it is
+// advanced past the handles of the copies.
 void stage_tiers(PlaceText& text, const ShapeRule& shapes, const ResolvedPlan& plan,
                  const BlockOrder& order, int& next_handle);
 
-// Writes every wait, as the last pass, over the texts of all places. Texts have no waits before it,
-// and nothing moves a wait afterwards. Also decides how many copies the buffers of messages have.
-// `orders`: by place.
+// Writes all waits of all texts. This is the last pass: the texts have no waits before it, and
+// nothing moves a wait after it. It also decides how many copies the buffers have from which
+// messages are sent. `orders`: by place.
 void place_waits(std::vector<PlaceText>& texts, const ResolvedPlan& plan,
                  const std::vector<BlockOrder>& orders);
-// Writes all waits of one place but those for sends: the first half of place_waits.
+// Writes the waits of one place, except those for sends. This is the first half of place_waits.
 void await_needs(PlaceText& text, const BlockOrder& order);
 
-// The input from which a rank's program is made: the texts of its places. The program includes
-// lifetimes, frees and arena offsets (memory.cc).
+// An `InstantiateInput` has all that a rank's program is made of, above all the texts of its
+// places. The program that is made has lifetimes, frees and arena offsets (memory.cc).
 struct InstantiateInput {
   const Graph* graph = nullptr;
   const ResolvedPlan* plan = nullptr;
   const std::vector<OpPlan>* ops = nullptr;       // effective splits
   const std::vector<PlaceText>* texts = nullptr;  // by place
-  // For the larger and the smaller micro-batches; only one element if all are equal.
+  // The shapes in one size of micro-batch. `sizes` has an element for the larger and one for the
+  // smaller micro-batches; only one element if all have the same size.
   struct Sizes {
     ShapeRule rule;
     std::vector<std::vector<int64_t>> shapes;  // by tensor, as blocks see it
@@ -253,11 +273,14 @@ struct InstantiateInput {
 };
 // Returns a rank's program. `offsets`: as in Lowering::lower.
 Result<Program> instantiate(const InstantiateInput& input, int rank, bool offsets);
+// Gives the buffers their lifetimes, adds the frees, and, if `offsets`, places the buffers in
+// arenas.
 void plan_memory(Program& program, bool offsets);
-// Lays memory out for a program with blocks for two sizes of micro-batches: their buffers are
-// planned once, for all that the blocks of either size touch. `ordinals`: by block and instruction,
-// the number of the place text's instruction that it stands for; the blocks of a family have these
-// numbers in common.
+// Lays memory out as plan_memory does, for a program that has blocks for two sizes of
+// micro-batches. Each buffer is planned once, for all that the blocks of either size touch.
+// `ordinals`: by block and instruction, the number of the instruction of the place text from which
+// the instruction was made. Instructions of the two blocks of a family that have the same number
+// correspond.
 void plan_memory_of_both(Program& program, const ByBlock<std::vector<size_t>>& ordinals,
                          bool offsets);
 

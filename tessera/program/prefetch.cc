@@ -1,6 +1,6 @@
-// The pass that gathers tensors at rest ahead of their use. Collectives may move that only read
-// tensors at rest, for an op of a unit; fetches of a time loop's steps stay, since their point is
-// to hold one piece at a time.
+// The pass that gathers tensors at rest ahead of their use (prefetch.h). It moves collectives that
+// serve an op of a unit and read only tensors at rest. Fetches of a time loop's steps stay, because
+// the purpose of such a loop is to hold only one piece at a time.
 #include <algorithm>
 #include <compare>
 #include <limits>
@@ -27,11 +27,12 @@ std::string unit_of(const Glob& glob, const std::string& path) {
 
 namespace {
 
-// Returns by buffer whether it is ready before blocks of micro-batches run: at rest, or written in
-// the prologue, awaited there and written by no block (a narrow copy of what rests).
+// Returns by buffer whether its value is ready before blocks of micro-batches run. This is so for
+// buffers at rest, and for buffers that are written and awaited in the prologue and written by no
+// other block (narrow copies of parameters).
 std::vector<bool> ready_before_blocks(const PlaceText& text, const BlockOrder& order) {
   std::vector<bool> ready(text.buffers.size());
-  std::set<int> late;  // awaited in blocks
+  std::set<int> late;  // handles that are awaited in other blocks than the prologue
   for (const Need& need : find_needs(text, order)) {
     if (need.block != BlockKind::kPrologue) late.insert(need.handle);
   }
@@ -68,7 +69,8 @@ bool reads_only_what_rests(const TextInstruction& instruction, const std::vector
   });
 }
 
-// Marks tensors that a stage's forward pass has gathered as ready in its backward pass.
+// Marks the buffers as ready, for a block of the backward pass, into which the forward block of the
+// same stage has gathered tensors.
 void add_kept(const PlaceText& text, BlockRef block, std::vector<bool>& ready) {
   const auto forward = text.blocks.find({BlockKind::kForward, block.chunk});
   if (block.kind <= BlockKind::kForward || forward == text.blocks.end()) return;
@@ -90,11 +92,12 @@ void prefetch_at_rest(PlaceText& text, const Graph& graph, const BlockOrder& ord
     if (ref.once()) continue;
     std::vector<bool> ready = at_rest;
     add_kept(text, ref, ready);
-    // Runs of one unit's ops, each with the position of its first instruction.
+    // The sequences of instructions that serve ops of the same unit: the unit's name, and the
+    // position of the first instruction.
     std::vector<std::pair<std::string, size_t>> runs;
-    // Where each instruction goes: before the instruction at `before`. Gathers come first, in the
-    // order of their units; within a unit those that read tensors at rest come before those that
-    // read their results.
+    // Says where an instruction goes: before the instruction at `before`. Gathers that go there
+    // come first, in the order of their units. Within a unit, gathers that read tensors at rest
+    // come before gathers that read the results of these.
     constexpr size_t kStays = std::numeric_limits<size_t>::max();
     struct Target {
       size_t before = 0, unit = kStays, further = 0;
@@ -121,7 +124,7 @@ void prefetch_at_rest(PlaceText& text, const Graph& graph, const BlockOrder& ord
       const size_t unit_index = runs.size() - 1;
       target[i] = {runs[unit_index - std::min(unit_index, ahead)].second, unit_index, steps};
     }
-    // An instruction that is moved takes the order of writing of the one that follows it.
+    // A moved instruction gets the order of writing of the instruction before which it now is.
     for (size_t i = 0; i < block.size(); ++i) {
       if (target[i].unit != kStays) block[i].order = block[target[i].before].order;
     }

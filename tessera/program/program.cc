@@ -15,8 +15,8 @@ bool is_output(const Annotation& annotation, const OperandDims& operand) {
                      [&](const OperandDims& output) { return &output == &operand; });
 }
 
-// Returns the part of the op's dim that an input needs: of a causal pair's keys, up to the last
-// query of the box.
+// Returns the part of the op's dim that an input needs for the box. If the dim is the keys of a
+// causal pair, only keys up to the last query of the box are needed.
 Interval needed(const Annotation& annotation, const Box& box, int op_dim) {
   const OpDim& dim = annotation.dims[static_cast<size_t>(op_dim)];
   Interval interval = box.dims[static_cast<size_t>(op_dim)];
@@ -151,7 +151,7 @@ Box at_micro_batch(const Program& program, Box region, int dim, int64_t micro_ba
   return region;
 }
 
-// Recognises an operand as an output by its address: only inputs have causal limits.
+// Recognises an output by the address of `operand`, because causal limits apply only to inputs.
 Box project(const Annotation& annotation, const OperandDims& operand, const Box& box) {
   const bool output = is_output(annotation, operand);
   Box region;

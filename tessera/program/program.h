@@ -1,22 +1,24 @@
 // The program of one rank: what the simulator prices, the verifier proves and the runtime executes.
 //
-// A program consists of buffers, blocks and a schedule. The blocks are "prologue" (once a step: all
-// that does not depend on the micro-batch); "forward", "backward" and "weight" of each stage on the
-// rank, which run once a micro-batch (weight: the part of the backward pass that only gradients of
-// parameters need, if the schedule runs that part apart); and "update" (once a step). The schedule
-// is a list of (block, micro-batch). A block's text is the same for every micro-batch: a box that
-// contains the micro-batch dim is written as for micro-batch 0 and is shifted to the start of the
-// micro-batch that runs. A buffer of lifetime kMicroBatch has one copy (a "slot") for each
-// micro-batch in flight: slot = micro-batch mod slots.
+// A program consists of buffers, blocks and a schedule. The block "prologue" runs once a step and
+// does all that does not depend on the micro-batch. The blocks "forward", "backward" and "weight"
+// of each stage on the rank run once a micro-batch. ("weight" exists only if the schedule splits
+// the backward pass: it is the part that only gradients of parameters need.) The block "update"
+// runs once a step. The schedule is a list of (block, micro-batch). A block's text is the same for
+// every micro-batch: a box that contains the micro-batch dim is written as for micro-batch 0, and
+// each run shifts it to the start of its micro-batch. A buffer of lifetime kMicroBatch has one copy
+// (a "slot") for each micro-batch in flight: slot = micro-batch mod slots.
 //
-// Micro-batches may have two sizes (10 elements in 4, 3, 3). The first ones are then larger by one
-// element. The smaller ones have blocks of their own, which have the same buffers and handles but
-// smaller boxes and views. The two blocks of a stage, one for each size, are a family. Statements
-// about a block's runs (the first, the last, n runs before) count the runs of its family.
+// Micro-batches may have two sizes (10 elements in 4, 3, 3). The first micro-batches are then
+// larger by one element. The smaller micro-batches have blocks of their own, which have the same
+// buffers and handles but smaller boxes and views. Two blocks of the same kind and stage, one for
+// each size, are a family. Statements about a block's runs (the first, the last, n runs before)
+// count the runs of both blocks of its family.
 //
-// Coordinates: a `Box` field called `region` or `box` is global, a box of the tensor or of the op's
-// iteration space. A View is local: a box inside a buffer. The view of an instruction's operand has
-// the shape of the projection of the instruction's box.
+// Coordinates: a `Box` field called `region` or `box` is global, which means a box of the tensor or
+// of the op's iteration space. A `View` is local, which means a box inside a buffer. If the box of
+// a compute is projected on an operand (project()), the result has the shape of that operand's
+// view.
 //
 // Text form: docs/reference/program-format.md (to_text / parse_program in text.h).
 #pragma once
@@ -42,7 +44,7 @@ enum class Lifetime : uint8_t {
   kPersistent,  // across steps: parameters, optimizer states, tables
   kStep,        // within a step, from the first write to the last read, across micro-batches
                 // (gradient accumulators)
-  kMicroBatch,  // from forward to backward of a micro-batch: a slot for each in flight
+  kMicroBatch,  // from forward to backward of a micro-batch: a slot for each micro-batch in flight
   kBlock,       // inside one run of one block
 };
 std::string_view lifetime_name(Lifetime lifetime);
@@ -55,11 +57,12 @@ struct Buffer {
   DType dtype = DType::kFloat32;
   Tier tier = Tier::kDevice;
   Lifetime lifetime = Lifetime::kBlock;
-  int64_t offset =
-      -1;  // bytes in the tier's arena; kMicroBatch: of slot 0, slot k is k * slot_bytes behind
+  // Bytes from the start of the tier's arena; -1: not planned. For kMicroBatch this is the offset
+  // of slot 0, and slot k begins k * slot_bytes after it.
+  int64_t offset = -1;
   int64_t slots = 1;  // kMicroBatch: micro-batches that hold a copy at the same time
   int64_t slot_bytes = 0;
-  int64_t places = 0;  // not 0: memory for this many of its rows only (RowCache)
+  int64_t places = 0;  // not 0: there is memory for only this many of the buffer's rows (RowCache)
   int64_t bytes() const;
   int64_t slot(int64_t micro_batch) const { return micro_batch % slots; }
   int64_t offset_at(int64_t micro_batch) const { return offset + slot(micro_batch) * slot_bytes; }
@@ -89,9 +92,10 @@ enum class Write : uint8_t {
 
 struct Output {
   View view;
-  TensorId tensor;  // the tensor of which the view holds (a part of) the value afterwards:
-                    // op.outputs[i]; or, where a sum of several ops' outputs is accumulated in
-                    // place, the output of that add_n, and this output is term `term` of `terms`
+  // The tensor of which the view holds the value, or a part of it, after the compute. It is
+  // op.outputs[i], except where a sum of several ops' outputs is accumulated in place: then it is
+  // the output of the add_n that makes the sum, and this output is term `term` of `terms`.
+  TensorId tensor;
   Write write = Write::kSet;
   int term = 0, terms = 1;
   friend bool operator==(const Output&, const Output&) = default;
@@ -99,7 +103,9 @@ struct Output {
 
 struct Compute {
   OpId op;
-  std::string kind;  // a copy, as are the attributes: the program can be read and run by itself
+  // Kind and attributes are copies of the op's, so that a program can be read and run without the
+  // graph.
+  std::string kind;
   Attributes attributes;
   Box box;  // by op dim: a global box of the iteration space (for micro-batch 0)
   std::vector<View> inputs;
@@ -107,8 +113,8 @@ struct Compute {
   friend bool operator==(const Compute&, const Compute&) = default;
 };
 
-// A `Transfer` is one array of a collective. `hold` and `need` are global regions of `tensor`, by
-// member.
+// A `Transfer` is one array of a collective. `hold[j]` and `need[j]` are the global regions of
+// `tensor` that member j of the group has before and wants after the collective.
 struct Transfer {
   TensorId tensor;
   SharedBoxes hold, need;
@@ -116,18 +122,19 @@ struct Transfer {
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
 // A `NamedRows` describes an exchange that moves only those rows of a tensor that ids name
-// (RowNaming, graph/kinds.h). A copy brings each member the rows that its op reads; its other rows
-// stay as they are in memory. A sum takes from each member the rows to which its op adds; the
-// member's parts of other rows are zeros. Every member has all ids, so each knows which rows the
-// others name, and only rows are sent.
+// (RowNaming, graph/kinds.h). Without a combiner the exchange brings each member the rows that the
+// member's op reads; the memory of its other rows stays as it is. With a combiner (a sum) the
+// exchange takes from each member the rows to which the member's op adds, because the member's
+// parts of other rows are zeros. Every member has all ids and so knows which rows the other members
+// name. Therefore only rows are sent, and no ids.
 struct NamedRows {
   OpId op;                     // the op that names the rows
   std::vector<View> ids;       // the whole operands begin, end and columns
-  std::vector<Interval> rows;  // by member: the rows of its op
-  int64_t most = 0;            // the most ids that the rows of the op name
-  // counted[i * members + j] is the number of rows of member j that the rows of member i name, by
-  // the ids of a step. It is empty if ids are not known before the run; named_count
-  // (communication.h) then estimates.
+  std::vector<Interval> rows;  // by member: the rows of the op that the member computes
+  int64_t most = 0;            // the largest number of ids that all rows of the op can name
+  // counted[i * members + j] is the number of rows held by member j that the ids of member i name
+  // in a step. The vector is empty if ids are not known before the run; named_count()
+  // (communication.h) then estimates the numbers.
   std::vector<int64_t> counted{};
   friend bool operator==(const NamedRows&, const NamedRows&) = default;
 };
@@ -141,21 +148,24 @@ struct Issue {     // starts a collective
   std::vector<Transfer> transfers;  // more than one: a bucket
   std::optional<Codec> codec =
       std::nullopt;  // codec of what is sent (base/codec.h): it changes the values
-  std::optional<View> residual =
-      std::nullopt;  // error feedback: float32, persistent, coded_elements() elements in all
+  // The buffer of error feedback: float32, persistent, with coded_elements() elements for all
+  // transfers together.
+  std::optional<View> residual = std::nullopt;
   std::optional<NamedRows> named =
       std::nullopt;  // set only for kind kExchange with one transfer and no codec
   friend bool operator==(const Issue&, const Issue&) = default;
 };
 struct Send {
   int handle = 0;
-  int peer = 0;     // rank
-  int64_t tag = 0;  // unique for (tensor, receiver's need); the runtime adds the micro-batch
+  int peer = 0;  // rank
+  // Number by which send and receive match. It is different for each pair of a tensor and a layout
+  // in which a receiver needs the tensor. The runtime adds the micro-batch to it.
+  int64_t tag = 0;
   TensorId tensor;
   Box region;
   View view;
   std::optional<Codec> codec = std::nullopt;    // as in Issue
-  std::optional<View> residual = std::nullopt;  // as in Issue; one element each of the region
+  std::optional<View> residual = std::nullopt;  // as in Issue; one element for each of `region`
   friend bool operator==(const Send&, const Send&) = default;
 };
 struct Recv {
@@ -170,16 +180,18 @@ struct Recv {
 };
 struct Wait {
   int handle = 0;
-  // The run whose communication is awaited. 0: the wait is for what was issued under the handle in
-  // this run of the block, or in another block for this micro-batch; in prologue and update, for
-  // all that is still open in this step. n > 0: the wait is for what was issued n runs of this
-  // block earlier in this step, if there were that many runs.
+  // Says which of the issues under the handle is awaited.
+  //   0      In a forward, backward or weight block: what was issued in this run of the block, or
+  //          in another block for this micro-batch. In prologue and update: everything that was
+  //          issued under the handle in this step and was not awaited yet.
+  //   n > 0  What was issued n runs of this block earlier in this step. If there were not that many
+  //          runs, the wait does nothing.
   int lag = 0;
   friend bool operator==(const Wait&, const Wait&) = default;
 };
-// A `Copy` copies within the rank, and between tiers if the buffers' tiers differ. With a handle it
-// runs beside the instructions behind it until its wait; the copies of a rank run one after the
-// other, in the order of issue.
+// A `Copy` copies within the rank, and between tiers if the tiers of the two buffers differ. A copy
+// with a handle runs at the same time as later instructions, until the wait for its handle. Copies
+// with handles run one after the other, in the order of issue.
 struct Copy {
   TensorId tensor;
   Box region;
@@ -195,34 +207,39 @@ struct Load {  // brings a region of a graph input from the trainer's data
   View to;
   friend bool operator==(const Load&, const Load&) = default;
 };
-// From here on the buffer's space may be reused. For kMicroBatch this is the space of the current
-// slot, or of all slots if the block runs once a step.
+// A `Free` says that the buffer's memory may be reused from here on. For a kMicroBatch buffer it
+// frees the slot of the running micro-batch, or all slots if the block runs once a step.
 struct Free {
   BufferId buffer;
   friend bool operator==(const Free&, const Free&) = default;
 };
 
-// A `FetchRows` gives places in a table's cache (RowCache) to the rows that ids name. Which rows
-// come, which leave and which place each has is decided at once. The rows move beside the
-// instructions behind it, until the wait of the handle. Between that wait and the release, ops that
-// name rows by these ids may touch the rows. If the batch was fetched ahead, the next step's fetch
-// of the same ids takes it over.
+// A `RowIds` is one array of ids that name rows of tables.
 struct RowIds {
   TensorId tensor;
   Box region;
-  std::optional<View> view;  // absent for ids of the next step, which the data gives
+  std::optional<View> view;  // absent for ids of the next step, which are read from the data
   friend bool operator==(const RowIds&, const RowIds&) = default;
 };
+// A `FetchRows` gives places in a table's cache (RowCache) to the rows that ids name. The
+// instruction itself decides which rows come, which leave and which place each row has. The rows
+// then move at the same time as later instructions run, until the wait for the handle. Between that
+// wait and the release, ops that name rows by these ids may touch the rows. If `ahead` is set, the
+// rows are those of the next step's batch, and that step's own fetch of the same ids takes over the
+// places.
 struct FetchRows {
   int handle = 0;
   int cache = 0;  // index into Program::caches
   std::vector<RowIds> ids;
-  bool ahead = false;        // the ids are those of the next step
-  int64_t expected_in = 0;   // average number of rows that a run moves to the device
-  int64_t expected_out = 0;  // and from the device, by the law that the plan gives
+  bool ahead = false;  // the ids are those of the next step
+  // Average numbers of rows that a run moves to the device and from the device, by the distribution
+  // of ids that the plan gives.
+  int64_t expected_in = 0;
+  int64_t expected_out = 0;
   friend bool operator==(const FetchRows&, const FetchRows&) = default;
 };
-// From here on the rows of a fetch may leave. Rows that changed and have no slot are written back.
+// A `ReleaseRows` says that the rows of a fetch may leave their places from here on. Rows that have
+// changed and that lie in no slot of the cache are written back to the other tier.
 struct ReleaseRows {
   int fetch = 0;         // handle of the fetch
   bool changed = false;  // an op has changed them
@@ -232,13 +249,13 @@ struct ReleaseRows {
 struct Instruction {
   std::variant<Compute, Issue, Send, Recv, Wait, Copy, Load, Free, FetchRows, ReleaseRows> body;
   When when = When::kAlways;
-  OpId cause;  // the op for which it is done (for fault messages and traces); of a Compute: its op
+  OpId cause;  // the op that the instruction serves (for faults and traces); of a Compute: its op
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
 
 struct Group {
   PlaceId place;                  // the group is a part of this place's mesh
-  std::vector<std::string> axes;  // of that mesh
+  std::vector<std::string> axes;  // the axes of that mesh on which the members differ
   std::vector<int> members;       // ranks, in row-major order of the axes' coordinates
   int index = 0;                  // position of this rank in `members`
   friend bool operator==(const Group&, const Group&) = default;
@@ -249,8 +266,8 @@ std::string_view block_name(BlockKind kind);
 inline constexpr size_t kBlockKinds = 5;
 
 // A `BlockRef` names a block of a program: its kind and, for blocks that run once a micro-batch,
-// the stage (index into Program::stages; 0 for prologue and update). Blocks of the smaller
-// micro-batches have higher numbers: with S stages, index + S.
+// the stage as `chunk`: an index into Program::stages (0 for prologue and update). With S stages,
+// the block of stage index i for the smaller micro-batches has chunk i + S.
 struct BlockRef {
   BlockKind kind = BlockKind::kPrologue;
   int32_t chunk = 0;
@@ -276,22 +293,23 @@ struct BlockRunStep {
 struct Home {
   TensorId tensor;
   BufferId buffer;
-  Box region;  // global; its value fills the whole buffer
+  Box region;  // global; the value of this region fills the whole buffer
   friend bool operator==(const Home&, const Home&) = default;
 };
 
-// A `RowCache` is a table, with its states, of which the device has only some rows. A buffer in
-// `held` has the shape of all rows but memory for Buffer::places of them; together with the buffer
-// at the same position in `rests` it holds the tensor's value. The index says where each row is: it
-// has one word for each row of the table and two for each slot. The places behind the slots are for
-// rows of a batch that find no slot.
+// A `RowCache` is an embedding table, with its optimizer states, of which the device has only some
+// rows. A buffer in `held` has the shape of all rows but memory for only Buffer::places of them. It
+// holds the tensor's value together with the buffer in another tier that has the same position in
+// `rests`. The buffer `index` says where each row is: it has one word for each row of the table and
+// two words for each slot. The first `slots` places are slots; the other places are for rows of a
+// batch that find no slot.
 struct RowCache {
   std::vector<BufferId> held, rests;
   BufferId index;
-  Interval rows;  // of the table: interval of the first dim of the held buffers
+  Interval rows;  // the table's rows on this rank: an interval of the first dim of the table
   int64_t slots = 0, places = 0;
   std::string policy;
-  int64_t window = 0, counted = 0;  // as in the plan
+  int64_t window = 0, counted = 0;  // as in the plan's store entry
   friend bool operator==(const RowCache&, const RowCache&) = default;
 };
 
@@ -303,7 +321,9 @@ struct Program {
   int64_t micro_batches = 1;
   std::string micro_batch_dim;  // op and tensor dims of this name move with the micro-batch
   int64_t micro_batch_size = 0;
-  int64_t larger = 0;  // so many micro-batches have that size, the others one less; 0: all have it
+  // The first `larger` micro-batches have `micro_batch_size` elements and the later ones have one
+  // element less; 0: all micro-batches have this size.
+  int64_t larger = 0;
   std::array<int64_t, 3> arena_bytes{};  // by Tier
   std::vector<Group> groups;
   std::vector<Buffer> buffers;
@@ -311,8 +331,8 @@ struct Program {
   ByBlock<std::vector<Instruction>> blocks;
   std::vector<BlockRunStep> schedule;  // prologue first, update last
   std::vector<Home> homes;
-  std::vector<Home>
-      fetches;  // values that are complete at the end of the step (loss; gradients when asked for)
+  // Values that are complete at the end of the step: the loss, and gradients when asked for.
+  std::vector<Home> fetches;
 
   const Buffer& buffer(BufferId id) const { return buffers[id.index()]; }
   std::vector<Instruction>& block(BlockRef ref) { return blocks[ref]; }
@@ -322,8 +342,9 @@ struct Program {
     return it == blocks.end() ? none : it->second;
   }
   int64_t runs(BlockRef ref) const;  // number of runs in a step
-  // `smaller` returns whether the block belongs to the smaller micro-batches. `family` returns the
-  // block of the larger micro-batches that stands for both, or `ref` if there is none.
+  // `smaller` returns whether the block belongs to the smaller micro-batches. `family` returns, for
+  // such a block, the block of the larger micro-batches in its family; for any other block it
+  // returns `ref`.
   bool smaller(BlockRef ref) const;
   BlockRef family(BlockRef ref) const;
   bool smaller(int64_t micro_batch) const { return larger > 0 && micro_batch >= larger; }
@@ -342,21 +363,23 @@ int64_t row_bytes(const Program& program, const RowCache& cache);  // bytes of a
 // the micro-batch; -1 if it does not move.
 int micro_batch_dim_of(const Program& program, const Tensor& tensor);
 int micro_batch_dim_of(const Program& program, const Annotation& annotation);
-// Returns the region for a micro-batch.
+// Returns `region`, which is written for micro-batch 0, shifted along `dim` to the micro-batch. -1
+// as `dim`: the region does not move.
 Box at_micro_batch(const Program& program, Box region, int dim, int64_t micro_batch);
 
-// Returns the region of operand dims that a box of the iteration space touches. In a bracket the
-// first member that is larger than 1 moves; the others are whole.
+// Returns the region of the operand that a box of the iteration space touches. In a bracket
+// (several op dims that make one tensor dim) the box may cut only the first op dim that is larger
+// than 1; it has the other op dims whole.
 Box project(const Annotation& annotation, const OperandDims& operand, const Box& box);
 
-// Returns whether the box lies wholly above the diagonal of a causal pair, where the op makes
-// nothing.
+// Returns whether the op makes nothing in the box because all keys of the box come after all of its
+// queries (the box lies wholly above the diagonal of a causal pair of dims).
 bool masked(const Annotation& annotation, const Box& box);
 // Returns whether a message or a collective of the program changes the values that it sends.
 bool is_lossy(const Program& program);
 
-// A `Volume` is the traffic that one step of this rank sends, by kind ("all_reduce", ..., "send"),
-// as traffic() defines it.
+// A `Volume` is the traffic that this rank sends in one step, by kind ("all_reduce", ..., "send"),
+// counted as traffic() counts it.
 struct Volume {
   std::map<std::string, Traffic> by_kind;
   int64_t bytes() const;

@@ -16,8 +16,9 @@
 namespace tessera {
 namespace {
 
-// Calls visit(rank, count, weight of one rank) for ranks 0 .. rows - 1 of Zipf's law: first ranks
-// one by one, later ones in groups whose weights differ by some thousandths.
+// Calls visit(first, count, weight) for groups of the ranks 0 to rows - 1 of Zipf's law, where
+// `weight` is that of one rank. The first ranks are in groups of one; later groups are larger, with
+// weights that differ by some thousandths.
 template <class Visit>
 void each_rank(int64_t rows, double exponent, const Visit& visit) {
   constexpr int64_t kSingle = 512, kPart = 256;
@@ -63,7 +64,7 @@ class RowHolding {
   }
 
  private:
-  // A `Use` is an op that names rows of a cache by ids.
+  // A `Use` is a compute whose op names rows of a cache by ids.
   struct Use {
     BlockRef block;
     size_t at = 0;
@@ -79,15 +80,16 @@ class RowHolding {
     When when = When::kAlways;
     OpId cause;
     BlockRef block;
-    size_t position = 0;   // before the instruction at this index
-    size_t first_use = 0;  // in the block
+    size_t position = 0;   // the fetch goes before the instruction at this index of `block`
+    size_t first_use = 0;  // index in `block`
     BlockRef last_block;
     size_t last_use = 0;
     OpId last_op;
     bool changed = false;
     bool from_data = true;  // whether all ids are inputs of the graph
   };
-  static constexpr int64_t kMostOpen = 6;  // batches of a cache (sparse/cache/cache_index.h)
+  // The most batches of a cache that may be open at a time (sparse/cache/cache_index.h).
+  static constexpr int64_t kMostOpen = 6;
   struct Inserted {
     size_t position;
     Instruction instruction;
@@ -218,7 +220,8 @@ class RowHolding {
       use.writes = true;
     }
     if (use.cache < 0) return {};
-    // A table that is updated elsewhere and brought home would be brought as a whole.
+    // If an update reads the table's rows but does not write them in place, the whole table is
+    // needed, because the new values are brought to the table as a whole.
     const bool updates = op.phase == Phase::kUpdate && !use.writes;
     if (updates) return needs_all(tables_[static_cast<size_t>(use.cache)]);
     for (const size_t i : ids_of_rows(op)) {
@@ -241,7 +244,7 @@ class RowHolding {
 
   // ---- when rows come and go
   bool many() const { return program_.micro_batches > 1; }
-  // Returns whether the rows that the fetch brought are still there at the use.
+  // Returns whether the rows that the fetch brings are still on the device at the use.
   bool reaches(const Fetch& fetch, const Use& use) const {
     return fetch.cache == use.cache && fetch.when == use.when &&
            (!many() || fetch.block == use.block);
@@ -252,7 +255,8 @@ class RowHolding {
     });
   }
 
-  // Returns the position behind the instruction that writes the ids, or behind its wait.
+  // Returns the position in the block from which on the ids are in the buffer: after the last
+  // instruction before `use` that writes the buffer, or after the wait for that instruction.
   size_t there(BlockRef ref, size_t use, BufferId buffer) const {
     const std::vector<Instruction>& block = program_.block(ref);
     const std::set<int>& handles = writers(buffer);
@@ -267,7 +271,7 @@ class RowHolding {
     }
     return position;
   }
-  // Returns the handles under which the buffer is written.
+  // Returns the handles of all instructions that write the buffer while others run.
   const std::set<int>& writers(BufferId buffer) const {
     const auto [it, fresh] = writers_.try_emplace(buffer);
     if (!fresh) return it->second;
@@ -282,8 +286,8 @@ class RowHolding {
     }
     return it->second;
   }
-  // Moves the load of the ids to the beginning of the block, so that their rows travel beside what
-  // comes before the look-up. Returns false if the block does not load them.
+  // Moves the load of the ids to the beginning of the block, so that the rows can be fetched while
+  // the instructions before the look-up run. Returns false if the block does not load the ids.
   bool hoist(BlockRef ref, size_t use, BufferId buffer) {
     const std::vector<Instruction>& block = program_.block(ref);
     std::optional<size_t> load;
@@ -352,8 +356,9 @@ class RowHolding {
            2 * fetches_of(fetch.cache) <= kMostOpen;
   }
 
-  // Returns the number of rows of all batches open at the same time. If there are slots for them,
-  // each row finds one; else each may need a place behind the slots.
+  // Returns the largest number of rows of all batches of the cache that are open at the same time.
+  // If the cache has as many slots, each row finds a slot; else each row may need a place after the
+  // slots.
   int64_t most_open(int cache) const {
     std::map<BlockRef, int64_t> open;
     for (const Fetch& fetch : fetches_) {
@@ -400,8 +405,8 @@ class RowHolding {
     inserted_[ref].push_back({position, std::move(instruction)});
   }
 
-  // Returns the average number of rows that a run of the fetch moves. Rows that others fetched
-  // before are still there.
+  // Returns the average number of rows that a run of the fetch moves to the device. Rows that an
+  // earlier fetch has brought and that are still in slots do not move again.
   int64_t expected(const Fetch& fetch) const {
     const RowCache& cache = program_.caches[static_cast<size_t>(fetch.cache)];
     const RowCacheRule& rule = rule_of(fetch.cache);
@@ -448,8 +453,8 @@ class RowHolding {
     ordinals.resize(block.size(), 0);
     std::vector<Inserted> all =
         inserted == inserted_.end() ? std::vector<Inserted>() : std::move(inserted->second);
-    // A release stands behind its op, all other insertions before an op: at one position, releases
-    // come first.
+    // A release is inserted after an op, everything else before an op. So at the same position
+    // releases come first.
     std::stable_sort(all.begin(), all.end(), [](const Inserted& a, const Inserted& b) {
       const auto key = [](const Inserted& one) {
         return std::pair(one.position, !std::holds_alternative<ReleaseRows>(one.instruction.body));

@@ -1,26 +1,28 @@
-// Decides where each message that a block of a micro-batch sends is awaited, and how many copies of
-// its buffer there are, such that no rank waits for a receipt that cannot come before the rank
-// itself goes on.
+// Decides, for each message that a block of a micro-batch sends, where the message is awaited and
+// how many copies its buffer has. The waits are chosen such that no rank waits for a receive that
+// another rank can post only after the waiting rank has gone on.
 //
-// There are four ways to await a message. The first three keep one copy of the buffer for each
-// micro-batch that is between its first and its last use; a ring has as many copies as the order of
-// blocks needs:
+// There are four ways to await a message. With the first three, each micro-batch that is between
+// the first and the last use of the buffer has a copy of the buffer. With a ring, the buffer has as
+// many copies as the order of blocks needs:
 //
-//   next run   before the sending block writes the buffer again (lag 1), the last one in the update
+//   next run   before the sending block writes the buffer again, one run later (lag 1); the last
+//              message in the update
 //   backward   where the backward block of the sending stage begins, for the same micro-batch
-//   last use   behind the last block of the micro-batch that reads the buffer
-//   ring       as next run, but `lag` runs later; with a copy for each micro-batch, in the update
+//   last use   after the last block of the micro-batch that reads the buffer
+//   ring       as next run, but `lag` runs later. With a copy for each micro-batch, in the update
 //
-// Each buffer begins with the first way that its readers allow. Then the rows of the plan are
-// played against each other, run by run, with sends that wait only where their ways say. Where no
-// row can go on, the first send on the cycle of who waits for whom gets one more copy. The part
-// that was played stays valid, since with more copies every wait comes later. If the plan's order
-// can be carried out when every message leaves as soon as its value exists, it is played to its
-// end; for any other plan the verifier tells why not.
+// A row is a row of the plan's schedule: the order of blocks for all ranks that are at the same
+// places. Each buffer begins with the first way that its readers allow. Then the rows are played
+// against each other, run by run, and a row waits for a send only where the way says. If no row can
+// go on, the first send on the cycle of rows that wait for each other gets one more copy. The part
+// that was played stays valid, because with more copies every wait comes later. If the plan's order
+// can be carried out when every message leaves as soon as its value exists, the rows are played to
+// their end. For any other plan the verifier reports why it cannot be carried out.
 //
-// A row stands for all its ranks: a cycle of ranks is a cycle of their rows too. A send is received
-// when all rows of the receiving place have posted their receipt. It arrives when all rows of the
-// sending place have issued it.
+// A row may be played for all its ranks, because a cycle of ranks that wait for each other is also
+// a cycle of their rows. A send counts as received when all rows of the receiving place have posted
+// their receives, and a message as arrived when all rows of the sending place have sent it.
 #include "tessera/program/send_waits.h"
 
 #include <algorithm>
@@ -39,8 +41,8 @@ namespace tessera {
 namespace {
 
 constexpr size_t kNoPlace = static_cast<size_t>(-1);
-constexpr int64_t kEnd =
-    std::numeric_limits<int64_t>::max();  // order of writing: behind all other instructions
+// TextInstruction::order of a wait that comes after all other instructions.
+constexpr int64_t kEnd = std::numeric_limits<int64_t>::max();
 
 enum class Way : uint8_t { kNextRun, kBackward, kLastUse, kRing };
 
@@ -50,16 +52,18 @@ struct Sent {
   BlockRef block;
   int buffer = -1;
   std::vector<int> handles;
-  std::set<BlockRef> uses;        // blocks of micro-batches that touch the buffer
-  size_t first_write = kNoPlace;  // position in the block; kNoPlace: it is made in another block
+  std::set<BlockRef> uses;  // blocks of micro-batches that touch the buffer
+  // Position of the first instruction of `block` that writes the buffer; kNoPlace: only other
+  // blocks write it.
+  size_t first_write = kNoPlace;
   Way way = Way::kNextRun;
   BlockRef at;        // kBackward, kLastUse: the block that waits
   int64_t slots = 1;  // copies of the buffer
-  int64_t lag = 1;    // kNextRun, kRing: in runs of the block
+  int64_t lag = 1;    // kNextRun, kRing: how many runs of the block later the wait is
 };
 
-// A `Meeting` is a message or a collective that rows wait for, with the rows that have taken part,
-// by micro-batch and row.
+// A `Meeting` is a message or a collective that rows wait for. It notes which rows have taken part
+// in each micro-batch. A collective's rows are both senders and receivers.
 struct Meeting {
   std::vector<size_t> senders, receivers;  // rows
   std::vector<uint8_t> sent, received;     // by micro-batch and position among the rows
@@ -89,7 +93,7 @@ class SendWaits {
  private:
   using Instructions = std::vector<TextInstruction>;
 
-  // ---- what is known of rows and blocks
+  // ---- rows and blocks
   // Finds for each row the blocks of micro-batches in the order of their first runs.
   void find_orders() {
     rows_of_.resize(texts_.size());
@@ -125,7 +129,8 @@ class SendWaits {
         for (const TextInstruction& instruction : block) {
           const auto* cross = std::get_if<TextCross>(&instruction.body);
           if (cross == nullptr) continue;
-          // A rank at both places copies from the sender's buffer where it receives.
+          // A rank at both places copies from the sender's buffer in the block that receives, so
+          // that this block uses the buffer too.
           if (!cross->sends) {
             if (share_ranks(mesh(cross->from_place), mesh(cross->to_place)))
               copied.emplace_back(cross->from_place, cross->from.buffer, ref);
@@ -175,8 +180,8 @@ class SendWaits {
       }
     }
   }
-  // Awaits messages that are sent once a step in the update: at its end, if the update itself sends
-  // them.
+  // Notes the messages that the prologue or the update sends, which are awaited in the update: at
+  // its end if the update itself sends them, else at its beginning.
   void await_at_end(PlaceId place, BlockRef ref, const Instructions& block) {
     for (const TextInstruction& instruction : block) {
       const auto* cross = std::get_if<TextCross>(&instruction.body);
@@ -190,7 +195,8 @@ class SendWaits {
         instruction, [](int) { return false; }, [&](int written) { return written == buffer; });
   }
 
-  // Chooses the first way that the buffer's readers allow, in all rows that have the place.
+  // Sets the way with which the buffer begins: the first of the ways that the readers of the buffer
+  // allow in all rows that have the place.
   void begin_with(Sent& sent) const {
     const BlockRef backward{BlockKind::kBackward, sent.block.chunk};
     const bool turns = sent.block != backward && runs_backward(sent.place, backward);
@@ -217,8 +223,8 @@ class SendWaits {
     }
   }
   bool runs(size_t row, BlockRef block) const { return position(row, block) < orders_[row].size(); }
-  // Returns whether the block that waits runs behind all others that use the buffer, in every
-  // micro-batch.
+  // Returns whether the block that waits (sent.at) runs after all other blocks that use the buffer,
+  // in every micro-batch of the row.
   bool runs_last(const Sent& sent, size_t row) const {
     std::set<int64_t> over;
     for (const BlockRun& run : plan_.schedule[row]) {
@@ -259,9 +265,10 @@ class SendWaits {
     return true;
   }
 
-  // ---- one copy more
-  // Adds copies until the buffer's message is awaited later than before. Returns false if the
-  // buffer is not made in the block, or has a copy for each micro-batch already.
+  // ---- more copies of a buffer
+  // Adds copies of the buffer until its messages are awaited later than before. Returns false if
+  // the sending block does not write the buffer, or if the buffer has a copy for each micro-batch
+  // already.
   bool add_slot(Sent& sent) const {
     const auto most = static_cast<int64_t>(micro_batches_);
     if (sent.first_write == kNoPlace || (sent.way == Way::kRing && sent.slots >= most))
@@ -278,8 +285,8 @@ class SendWaits {
              (sent.lag <= before || in_use_twice(sent) || (!ran_on && !waits_behind(sent))));
     return true;
   }
-  // Returns whether each message is awaited, `lag` runs later, behind the run of `at` that awaited
-  // it before.
+  // Returns whether each message is awaited later than before: `lag` runs after its send, instead
+  // of in the run of sent.at for the same micro-batch.
   bool waits_behind(const Sent& sent) const {
     for (const size_t row : rows_of(sent.place)) {
       std::vector<int64_t> sending;  // micro-batches of the block's runs so far
@@ -312,7 +319,8 @@ class SendWaits {
     }
     return false;
   }
-  // Returns the fewest runs of the block from one use of a slot to the next.
+  // Returns the smallest number of runs of the sending block from one use of a slot to the next use
+  // of the same slot.
   int64_t reuse(const Sent& sent, size_t row) const {
     auto fewest = static_cast<int64_t>(micro_batches_);
     std::map<int64_t, int64_t> before;  // slot -> run of the block
@@ -381,7 +389,8 @@ class SendWaits {
     return it->second;
   }
 
-  // Finds the communication of each block of each row, of all its places in the order of writing.
+  // Finds the communication events of each block of each row. The events of all places of a row are
+  // merged in the order of writing.
   void find_events() {
     rows_.resize(plan_.rows.size());
     for (size_t row = 0; row < rows_.size(); ++row) {
@@ -395,8 +404,8 @@ class SendWaits {
       }
     }
   }
-  // Adds events with their order of writing; an instruction that was inserted later takes the order
-  // of the one behind it.
+  // Adds the events of a place's block to `out`, each with its order of writing. The waits for
+  // sends that this class decides are not in the text yet; their events are added here too.
   void add_events(PlaceId place, BlockRef ref, std::vector<std::pair<int64_t, Event>>& out) const {
     static const Instructions kNone;
     const auto it = texts_[place.index()].blocks.find(ref);
@@ -454,7 +463,7 @@ class SendWaits {
     }
   }
 
-  // Advances the row until it waits, or ends. Returns whether anything has happened.
+  // Plays the row until it must wait or ends. Returns whether the row has advanced.
   bool advance(size_t r) {
     Row& row = rows_[r];
     bool moved = false;
@@ -518,9 +527,9 @@ class SendWaits {
         1;
   }
 
-  // Resolves a state in which no row goes on: follows, from a row that waits for a receipt, who
-  // waits for whom to a cycle, and gives the first send on it one more copy. Returns false if all
-  // rows have ended, or no send is on a cycle.
+  // Resolves a state in which no row can go on. Follows from a row to the row that it waits for,
+  // until there is a cycle, and gives the first send on the cycle one more copy. Returns false if
+  // all rows have ended, or if no send is on a cycle.
   bool relax() {
     for (size_t start = 0; start < rows_.size(); ++start) {
       std::vector<size_t> path;
@@ -544,7 +553,7 @@ class SendWaits {
     return rows_[row].events.at(block)[rows_[row].event];
   }
 
-  // ---- what is decided, as text
+  // ---- writing the decided waits
   void write() {
     for (auto sent = sent_.rbegin(); sent != sent_.rend(); ++sent) {
       texts_[sent->place.index()].buffers[static_cast<size_t>(sent->buffer)].slots = sent->slots;

@@ -10,7 +10,8 @@
 namespace tessera {
 namespace {
 
-// Returns the buffer that holds all of the home: not a buffer with some of its rows (RowCache).
+// Returns the buffer in which the whole home rests. If the home's buffer belongs to a row cache,
+// which has only some rows, this is the cache's buffer in the other tier.
 const Buffer& whole_of(const Program& program, const Home& home) {
   const int cache = cache_of(program, home.buffer);
   if (cache < 0) return program.buffer(home.buffer);

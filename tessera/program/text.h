@@ -1,6 +1,6 @@
-// Text form of programs (docs/reference/program-format.md): for people, golden tests and `tessera
-// inspect`. Printing then parsing gives an equal program; tensors and ops are named by the graph
-// that the program computes.
+// Text form of programs (docs/reference/program-format.md), for people, golden tests and `tessera
+// inspect`. If a program is printed and the text parsed, the result equals the program. Tensors and
+// ops have the names of the graph that the program computes.
 #pragma once
 
 #include <string>

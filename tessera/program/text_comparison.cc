@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-// Leaves out the meshes, which the caller has compared, and the due orders, which follow from the
-// instructions.
+// Compares all members except two: the meshes, which the caller has compared, and the due marks,
+// which follow from the instructions.
 bool TextComparison::run(const PlaceText& a, const PlaceText& b) {
   const auto& [mesh, buffers, blocks, homes, fetches, due] = a;
   const auto same_block = [&](const auto& x, const auto& y) {
@@ -40,8 +40,8 @@ bool TextComparison::equal(const TextHome& a, const TextHome& b) const {
   return buffer == b.buffer && same(tensor, b.tensor);
 }
 
-// Compares instructions, except the op for which something is done, which may be an op of the next
-// place, and the order of writing, which follows from the instructions.
+// Compares two instructions without `cause` and `order`. The cause may be an op of the next place,
+// and the order of writing follows from the order of the instructions.
 bool TextComparison::equal(const TextInstruction& a, const TextInstruction& b) {
   const auto& [body, when, cause, order] = a;
   return when == b.when && body.index() == b.body.index() &&
@@ -54,15 +54,16 @@ bool TextComparison::equal(const TextCompute& a, const TextCompute& b) {
   const auto& [op, step, inputs, outputs] = a;
   return same(op, b.op) && step == b.step && inputs == b.inputs && equal(outputs, b.outputs);
 }
-// Accepts no named rows, since they belong to one matrix, which no other place has. A unit is a
-// name.
+// Accepts no named rows, because they belong to one matrix, which no other place has. The unit is
+// not compared, because it is only a name.
 bool TextComparison::equal(const TextIssue& a, const TextIssue& b) {
   const auto& [handle, kind, classify, axes, combiner, transfers, compression, unit, named] = a;
   return same(handle, b.handle) && kind == b.kind && classify == b.classify && axes == b.axes &&
          combiner == b.combiner && compression == b.compression && !named && !b.named &&
          equal(transfers, b.transfers);
 }
-// Accepts no planned routes, since they name ranks. The subclass judges places, tensor and tag.
+// Accepts no planned routes, because routes name ranks. The subclass compares places, tensor and
+// tag.
 bool TextComparison::equal(const TextCross& a, const TextCross& b) {
   const auto& [handle, sends, from_place, to_place, tensor, tag, from, to, routes, smaller_routes] =
       a;

@@ -1,7 +1,7 @@
 // A `TextComparison` tells whether the texts of two places are equal but for names. A subclass says
-// which names are the same and which differences of messages are allowed. Each comparison takes its
-// first operand apart by a list of all members, so that a new member does not compile until it is
-// compared or known not to count. Private to tessera/program.
+// which names correspond and how messages may differ. Each comparison unpacks its first operand
+// with a structured binding of all members. So if a struct gets a new member, the code does not
+// compile until the member is compared or left out on purpose. Private to tessera/program.
 #pragma once
 
 #include <unordered_map>
@@ -21,7 +21,8 @@ class TextComparison {
   ~TextComparison() = default;
   virtual bool same(TensorId a, TensorId b) const = 0;
   virtual bool same(OpId a, OpId b) const = 0;
-  // Returns whether the messages, which are equal otherwise, may differ as they do.
+  // Returns whether the messages may differ in places, tensor and tag as they do. The caller has
+  // compared all other members and found them equal.
   virtual bool same(const TextCross& a, const TextCross& b) = 0;
 
  private:

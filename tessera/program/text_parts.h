@@ -23,8 +23,8 @@ std::string_view write_name(Write write);
 std::string tensor_text(const Graph& graph, TensorId id);  // "none" without one
 std::string op_text(const Graph& graph, OpId id);
 
-// A `Cursor` reads tokens of a line. It keeps the first failure; after it everything reads as
-// empty.
+// A `Cursor` reads the tokens of a line. It keeps the first error. Callers go on reading after an
+// error; what they read then has no meaning, and later errors are dropped.
 class Cursor {
  public:
   explicit Cursor(std::string_view text) : text_(text) {}
@@ -38,7 +38,7 @@ class Cursor {
     skip();
     return position_ >= text_.size();
   }
-  // Takes a word or a symbol if it comes next.
+  // Returns whether the text goes on with `token`, a word or a symbol, and skips the token if so.
   bool accept(std::string_view token) {
     skip();
     if (text_.substr(position_, token.size()) != token) return false;
@@ -73,14 +73,15 @@ class Cursor {
     return static_cast<int32_t>(value);
   }
   std::string quoted();
-  std::string_view until(char end);  // all characters before `end`, or to the end of the line
+  std::string_view until(char end);  // all characters before `end`, or else the rest of the line
   Attribute attribute();
   Box box();
   std::vector<int64_t> integers();
   std::vector<std::string> names();
   template <class Read>
-  auto list(Read read);  // "[a, b]", each read by `read`
-  // Returns the enumerator, one of `count`, that the next word names.
+  auto list(Read read);  // "[a, b]": read() reads each element
+  // Returns the enumerator of the next word. The enumerators are 0 to count - 1 with the names
+  // name(enumerator); `what` says in an error what was expected.
   template <class Enum, class Name>
   Enum named(size_t count, Name&& name, std::string_view what);
   DType dtype();
@@ -124,7 +125,8 @@ Enum Cursor::named(size_t count, Name&& name, std::string_view what) {
   return Enum{};
 }
 
-// `GraphNames` finds tensors and ops by the names that the graph gives them.
+// A `GraphNames` reads the name of a tensor or of an op and returns the id that it has in the
+// graph.
 class GraphNames {
  public:
   explicit GraphNames(const Graph& graph);
@@ -137,7 +139,8 @@ class GraphNames {
   std::unordered_map<std::string, OpId> ops_;
 };
 
-// Calls line(cursor) for each line. Returns the first error, as "file:line: what".
+// Calls line(cursor) for each line of the text that is neither empty nor a comment. Returns the
+// first error, as "file:line: what".
 template <class Line>
 Status read_lines(std::string_view text, std::string_view file, const Line& line) {
   for (size_t number = 1; !text.empty(); ++number) {

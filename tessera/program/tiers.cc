@@ -1,13 +1,14 @@
-// The pass that stages between tiers. An op computes in a tier: the update of an optimizer state on
-// the host if the state rests there or on disk; an op that reads or updates rows of a table that
-// rests there also on the host; all other ops on the device. If an instruction reads or writes a
-// tensor in another tier, the tensor gets a buffer in the instruction's tier, for the block (or as
-// long as the plan keeps gathered copies), and copies between the two buffers travel beside the
-// instructions:
+// The pass that stages tensors between memory tiers. The update of an optimizer state is computed
+// on the host if the state rests on the host or on disk. An op that reads or updates rows of a
+// table is computed on the host if the table rests there or on disk. Almost all other ops are
+// computed on the device (op_tier has the exact rule). If an instruction reads or writes a tensor
+// that rests in another tier, the tensor gets a staging buffer in the instruction's tier. It exists
+// for the block, or as long as the plan keeps gathered copies. Copies between the two buffers run
+// at the same time as other instructions:
 //
-//   read     copy up, issued ahead of the reader
-//   write    into the staging buffer; copied to where it rests behind the last write of the block
-//            (an accumulation: added to it there)
+//   read     The value is copied to the staging buffer. The copy is issued ahead of the reader.
+//   write    The instruction writes the staging buffer. After the last write of the block the value
+//            is copied to the buffer at rest, or added to it if the instruction accumulates.
 #include <algorithm>
 #include <deque>
 #include <limits>
@@ -28,7 +29,7 @@
 namespace tessera {
 namespace {
 
-// A `Key` is a part of a buffer as it is staged in another tier.
+// A `Key` names a part of a buffer and another tier in which this part is staged.
 struct Key {
   int buffer = -1;
   Region region;
@@ -41,15 +42,15 @@ struct Staged {
   TensorId tensor;
   int buffer = -1;
   When when = When::kAlways;
-  bool dirty = false;         // written, not yet copied to where it rests
-  Write write = Write::kSet;  // the mode of that copy
+  bool dirty = false;         // written, and not yet copied to the buffer at rest
+  Write write = Write::kSet;  // how the copy to the buffer at rest writes
 };
 
 // A `TieredItem` is an instruction of the text that is being rewritten, and its old position.
 struct TieredItem {
   TextInstruction instruction;
   size_t origin = 0;
-  bool ahead = false;  // a copy that may be issued earlier
+  bool ahead = false;  // the instruction is a copy that may be issued earlier
   bool inserted = false;
 };
 
@@ -94,8 +95,8 @@ class Tiering {
     const auto rests_below = [&](const TextView& view) {
       return tier_of(view.buffer) != Tier::kDevice;
     };
-    // Rows are read and written where the table rests: to bring them here would take the whole
-    // table.
+    // Rows are read and written in the tier where the table rests, because staging would copy the
+    // whole table.
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const TextView& table = compute.inputs[i];
       if (touches_rows(op, i) && buffer_rests(table.buffer) && rests_below(table))
@@ -112,14 +113,15 @@ class Tiering {
           return Tier::kHost;
         }
       }
-      // Values computed from gradients (norms) are computed where the gradients are.
+      // An op that only reads gradients (a norm) is computed in the tier of the gradients.
       for (size_t i = 0; !updates && i < op.inputs.size(); ++i) {
         if (!graph_.tensor(op.inputs[i]).dims.empty() && rests_below(compute.inputs[i]))
           return Tier::kHost;
       }
       return Tier::kDevice;
     }
-    // A cast to a narrower type comes before the copy of a tensor that rests elsewhere.
+    // A cast to a narrower type is computed on the host if its tensor rests there, so that the copy
+    // to the device moves fewer bytes.
     const bool narrows = info_of(op).converts && dtype_bytes(graph_.tensor(op.outputs[0]).dtype) <
                                                      dtype_bytes(graph_.tensor(op.inputs[0]).dtype);
     const bool rests = narrows && buffer_rests(compute.inputs[0].buffer);
@@ -129,8 +131,8 @@ class Tiering {
     return text_.buffers[static_cast<size_t>(index)].persistent;
   }
 
-  // Puts buffers that only ops on the host write into the host tier, and those that are made and
-  // read inside one block on the device, since they rest nowhere.
+  // Moves buffers to the host tier that only ops on the host write. Moves buffers to the device
+  // that are made and read inside one block, because such a tensor does not rest in a tier.
   void place_buffers() {
     const size_t n = text_.buffers.size();
     std::vector<std::set<BlockRef>> blocks(n);
@@ -169,12 +171,12 @@ class Tiering {
   }
 
   // ---- what stays
-  // Chooses the tensors that stay on the device. A block reads a tensor at rest once (later reads
-  // find it staged), so each span between two uses crosses the end of a block, and `resident_bytes`
-  // bound what can cross it. With one micro-batch the tensors stay whose use in the backward pass
-  // comes first, which are those that the forward pass uses last. With more, the same tensors stay
-  // for the whole step: if sizes are equal, no choice saves more crossings at each end of a block
-  // (docs/adr/0016-tiers.md).
+  // Chooses the tensors that stay on the device from one use to the next, of which the plan's
+  // `resident_bytes` bound the bytes. A block copies a tensor at rest only once, because its later
+  // reads find the tensor staged. So tensors can only be kept from one block to another. With one
+  // micro-batch the tensors are kept that the backward pass uses first, which are those that the
+  // forward pass uses last. With more micro-batches the same tensors are kept for the whole step,
+  // because for tensors of equal sizes no other choice saves more copies (docs/adr/0016-tiers.md).
   void choose_residents() {
     std::vector<std::pair<Key, TensorId>> uses;  // by first use
     for (const auto& [ref, block] : text_.blocks) {
@@ -206,7 +208,7 @@ class Tiering {
     }
   }
 
-  // Calls visit for all that instructions on the device read.
+  // Calls visit(view, tensor) for all that the instruction reads, if it works on the device.
   template <class Visit>
   void for_each_read(const TextInstruction& instruction, const Visit& visit) const {
     match(
@@ -322,7 +324,7 @@ class Tiering {
          Write::kSet, ahead);
   }
 
-  // Copies what was written of the buffer to where it rests.
+  // Copies what was written to staging buffers of the buffer at rest `index` to that buffer.
   void flush(int index) {
     for (Staged& staged : staged_) {
       if (staged.key.buffer != index || !staged.dirty) continue;
@@ -332,7 +334,8 @@ class Tiering {
            staged.write);
       when_ = when;
     }
-    // After an accumulation, a staged buffer has what was added, not what rests there.
+    // After an accumulation the staging buffer has what was added and not the value at rest, so it
+    // must not be read.
     std::erase_if(staged_, [&](const Staged& staged) {
       return staged.key.buffer == index && staged.write != Write::kSet;
     });
@@ -349,7 +352,8 @@ class Tiering {
     return plan_.plan.micro_batches > 1 ? Keep::kStep : Keep::kMicroBatch;
   }
 
-  // Returns the buffer in which to read the view in the tier.
+  // Returns the buffer of the tier from which the view is to be read. Adds a copy to a staging
+  // buffer if there is none with the value.
   int staged_for_reading(const TextView& view, Tier tier, TensorId tensor) {
     const Key key = key_of(view, tier);
     const Staged* here = find(staged_, key);
@@ -381,7 +385,8 @@ class Tiering {
     }
   }
 
-  // Forgets staged copies of a buffer that is written now: they are stale, except `but`.
+  // Forgets the staged copies, except `but`, of a buffer that is written now, because their values
+  // are old.
   void forget(int index, const Staged* but) {
     const int kept = but == nullptr ? -1 : but->buffer;
     std::erase_if(staged_, [&](const Staged& staged) {
@@ -389,7 +394,7 @@ class Tiering {
     });
   }
 
-  // Returns the buffer into which to write the view in the tier.
+  // Returns the staging buffer of the tier into which the view is to be written.
   Staged& staged_for_writing(const TextView& view, Tier tier, TensorId tensor) {
     const Key key = key_of(view, tier);
     Staged* known = find(staged_, key);
@@ -456,7 +461,8 @@ class Tiering {
     if (cross.sends) {
       const int rests = own.buffer;
       read(own, Tier::kDevice, cross.tensor);
-      // A rank at both places copies from the buffer at rest, which the other place's text names.
+      // A rank at both places does not receive the message but copies from the buffer at rest,
+      // which the other place's text names. So the value must be in that buffer.
       if (own.buffer != rests && share_ranks(mesh_of(cross.from_place), mesh_of(cross.to_place))) {
         flush(rests);
         for (const int handle : arrivals_[rests]) text_.due.try_emplace(handle, instruction.order);
@@ -467,7 +473,8 @@ class Tiering {
     emit(std::move(instruction), false);
   }
 
-  // Lets an arriving value land in a staging buffer; arrive() copies it on to where it rests.
+  // Directs a value that arrives under `handle` to a staging buffer on the device, if `to` rests in
+  // another tier. arrive() later copies the value to the buffer at rest.
   void land(TextView& to, TensorId tensor, int handle) {
     flush(to.buffer);
     if (tier_of(to.buffer) == Tier::kDevice) return forget(to.buffer, nullptr);
@@ -478,8 +485,8 @@ class Tiering {
     forget(rests.buffer, &staged);
   }
 
-  // Copies values on that the present instruction is the first to need, and that have therefore
-  // arrived.
+  // Copies arrived values to their buffers at rest: those that the present instruction is the first
+  // to need. They have arrived, because they are awaited before this instruction.
   void arrive(BlockRef ref) {
     const auto& ends = ends_[ref];
     for (auto end = ends.lower_bound(at_); end != ends.upper_bound(at_); ++end) {
@@ -491,8 +498,8 @@ class Tiering {
     }
   }
 
-  // Copies values on that are needed in a block that has been rewritten already, but runs later
-  // than this one.
+  // Copies arrived values to their buffers at rest at the end of this block: those that are first
+  // needed in a block that runs later but was rewritten before this block.
   void arrive_before_others() {
     std::erase_if(arriving_, [&](const auto& arriving) {
       const auto needed = needed_in_.find(arriving.first);
@@ -520,8 +527,9 @@ class Tiering {
   void stage(TextInstruction& instruction, TextLoad&) { emit(std::move(instruction), false); }
 
   // ---- issuing ahead
-  // Returns, for each position, where copies for its instruction are issued: at the beginning of an
-  // earlier unit, or else where the reader before it computes.
+  // Returns, for each position of an instruction, the position at which copies for this instruction
+  // are issued. This is the beginning of an earlier unit (prefetch.h), or, without units, the
+  // position of the reader before this one.
   std::vector<size_t> issue_positions(size_t size) const {
     std::vector<bool> reads(size + 1, false);
     for (const TieredItem& item : out_) reads[item.origin] = reads[item.origin] || item.ahead;
@@ -544,8 +552,8 @@ class Tiering {
       if (!moved && !unit.empty() && (runs.empty() || runs.back().first != unit))
         runs.emplace_back(unit, item.origin);
       if (runs.empty() || (!moved && unit.empty())) continue;
-      // A collective that was moved ahead stands before a unit's first instruction: its copies go
-      // one unit further.
+      // A collective that was moved ahead is just before the first instruction of a unit. Its
+      // copies are issued one unit earlier still.
       const size_t back = std::min(moved ? 0 : ahead, runs.size() - 1);
       positions[item.origin] = std::min(item.origin, runs[runs.size() - 1 - back].second);
     }
@@ -572,7 +580,8 @@ class Tiering {
              !writes(out_[to - 1].instruction, source)) {
         --to;
       }
-      // Behind a write that is still on its way the copy would wait.
+      // If the instruction before writes the source and is still under way, the copy stays, because
+      // it would wait there.
       const bool travels = to > 0 && writes(out_[to - 1].instruction, source) &&
                            handle_of(out_[to - 1].instruction) >= 0;
       target[i] = {travels ? i : to, 0};
@@ -583,7 +592,7 @@ class Tiering {
                      [&](size_t a, size_t b) { return target[a] < target[b]; });
     std::vector<TextInstruction> text;
     for (size_t i : order) text.push_back(std::move(out_[i].instruction));
-    // An inserted instruction takes the order of writing of the one that follows it.
+    // An inserted instruction gets the order of writing of the instruction that follows it.
     for (size_t i = order.size(); i-- > 0;) {
       if (!out_[order[i]].inserted) continue;
       text[i].order =
@@ -605,7 +614,7 @@ class Tiering {
   const ResolvedPlan& plan_;
   const BlockOrder& order_;
   int& next_handle_;
-  std::vector<Key> residents_;  // stay on the device from one use to the next
+  std::vector<Key> residents_;  // the parts that stay on the device from one use to the next
   BlockRef ref_;
   size_t at_ = 0;
   When when_ = When::kAlways;

@@ -1,6 +1,6 @@
-// Pass: issue_together. Everything that a block issues goes before what needs it, so that the norms
-// of all blocks are completed by one collective, and the gathering of one parameter runs beside the
-// update of the next.
+// The pass issue_together. It reorders a block such that all transfers are issued before the
+// instructions that need results of transfers. Then one collective can complete the norms of all
+// model blocks, and one parameter can be gathered while the next one is updated.
 #include <map>
 #include <set>
 #include <utility>
@@ -19,8 +19,8 @@ class Buffers {
       (access.mode == AccessMode::kRead ? reads_ : writes_).insert(access.view->buffer);
     });
   }
-  // Returns whether the instruction writes what these instructions read, or touches what they
-  // write.
+  // Returns whether the instruction must keep its order relative to the instructions that were
+  // added: it writes a buffer that they read, or touches a buffer that they write.
   bool meet(const TextInstruction& instruction) const {
     return touches(
         instruction, [&](int buffer) { return writes_.contains(buffer); },
@@ -31,8 +31,8 @@ class Buffers {
   std::set<int> reads_, writes_;
 };
 
-// Renumbers the orders of writing so that they ascend in the block's new order. A handle that is
-// due somewhere in the block stays due before the same instruction.
+// Gives the instructions new orders of writing that ascend in the block's new order. Due marks are
+// changed too, so that a handle stays due before the same instruction.
 void renumber(std::vector<TextInstruction>& block, std::map<int, int64_t>& due,
               const std::set<int64_t>& orders) {
   std::map<int64_t, int64_t> renumbered;
@@ -60,7 +60,9 @@ void issue_together(PlaceText& text, BlockRef ref) {
   while (!rest.empty()) {
     std::vector<TextInstruction> behind;
     Buffers under_way, held;
-    bool messages = false;  // whether one is held; messages keep their order, as both places do
+    // Whether a message is held back. Later messages are then held back too, because messages must
+    // have the same order at both places.
+    bool messages = false;
     for (TextInstruction& instruction : rest) {
       const bool message = std::holds_alternative<TextCross>(instruction.body);
       if (under_way.meet(instruction) || held.meet(instruction) || (messages && message)) {

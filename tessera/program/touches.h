@@ -1,5 +1,5 @@
-// Questions about any instruction of a place text, whatever its kind, like those of instructions.h
-// about a program's instructions. Private to tessera/program.
+// Questions about any instruction of a place text, whatever its kind. They are the questions that
+// instructions.h answers for the instructions of a program. Private to tessera/program.
 #pragma once
 
 #include "tessera/program/instructions.h"
@@ -12,8 +12,8 @@ struct TextAccess {
   AccessMode mode = AccessMode::kRead;
 };
 
-// Calls visit(TextAccess) for every view that the instruction reads or writes; for a crossing, for
-// the view of this place's side.
+// Calls visit(TextAccess) for every view that the instruction reads or writes. For a TextCross this
+// is only the view at this place: `from` if the place sends, else `to`.
 template <class Visit>
 void accesses(const TextInstruction& instruction, const Visit& visit) {
   const auto touch = [&](const TextView& view, AccessMode mode) { visit(TextAccess{&view, mode}); };
@@ -45,8 +45,9 @@ void accesses(const TextInstruction& instruction, const Visit& visit) {
       [&](const TextLoad& load) { touch(load.to, AccessMode::kSet); });
 }
 
-// Returns whether reads(buffer) is true for an operand that the instruction reads, or
-// writes(buffer) for an operand that it writes. An operand that is added to counts as written only.
+// Returns whether reads(buffer) is true for the buffer of any view that the instruction reads, or
+// writes(buffer) for the buffer of any view that it writes. A view that is added to counts as
+// written only.
 template <class Reads, class Writes>
 bool touches(const TextInstruction& instruction, const Reads& reads, const Writes& writes) {
   bool found = false;
@@ -58,8 +59,8 @@ bool touches(const TextInstruction& instruction, const Reads& reads, const Write
   return found;
 }
 
-// Returns the handle under which the instruction runs beside those behind it; -1 if it is done when
-// the next instruction begins.
+// Returns the instruction's handle, if it may still run while later instructions do; -1 if it is
+// done when the next instruction begins.
 inline int handle_of(const TextInstruction& instruction) {
   return match(
       instruction,

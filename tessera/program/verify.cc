@@ -9,8 +9,8 @@
 namespace tessera {
 namespace verifying {
 
-// Reports that no rank can go on: follows who waits for whom until a rank comes again (a cycle) or
-// a rank has ended.
+// Reports that no rank can go on. Follows from a rank to the rank that it waits for, until a rank
+// comes again, which makes a cycle, or a rank has ended.
 bool Interpretation::stuck() {
   size_t at = 0;
   while (ranks_[at].done()) ++at;

@@ -7,20 +7,21 @@
 //   coverage     Every persistent tensor is updated exactly once over its whole home region, and
 //                fetches are complete. Together the ranks execute every op over its whole iteration
 //                space. Parts that are merged are disjoint: nothing is counted twice.
-//   instruction  A compute says what the graph says: kind, attributes, dtypes, shapes of views.
+//   instruction  A compute agrees with its op in the graph: kind, attributes, dtypes, shapes of
+//                views.
 //   tier         A kernel works in one tier, device or host. Communication and loads use device
 //                buffers. Only copies with a wait touch the disk.
 //   message      Both ends of a send and receive, and all members of a collective, agree on tensor,
 //                region, shape, dtype and order.
-//   order        The merged order of all ranks has no cycle under non-blocking semantics (on
-//                request also under blocking ones): no deadlock.
+//   order        The ranks do not deadlock: the merged order of all ranks' instructions has no
+//                cycle if issues do not block (on request also if they block).
 //   lifetime     Nothing is read before it is written or after it is freed, and nothing is written
 //                while it is in flight. Buffers that are alive at the same time do not overlap.
-//   rows         An instruction that touches a table of which the device has some rows (RowCache)
-//                names them by ids that were fetched, are there, and are not released. A fetch
-//                whose rows an op changes says so when it is released. All fetches of a step are
-//                released in it.
-//   memory       The arenas hold all offsets and stay within the limit.
+//   rows         An instruction that touches a table of which the device has only some rows
+//                (RowCache) names these rows by ids whose fetch was awaited and is not released. If
+//                an op changes the rows, the release says so. All fetches of a step are released in
+//                the same step.
+//   memory       All buffers lie inside their arenas, and the arenas stay within the limit.
 //
 //   const std::vector<Rejection> found = verify(graph, programs);
 //   if (!found.empty()) fmt::print("{}\n", found.front().to_string());
@@ -43,7 +44,8 @@ struct Rejection {
 };
 
 struct VerifyOptions {
-  bool blocking = false;  // also demand acyclic order if sends and collectives block at their issue
+  // True: the ranks must not deadlock even if sends and collectives block at their issue.
+  bool blocking = false;
   int64_t memory_limit_bytes = 0;  // a rank's device arena; 0: none
 };
 

@@ -1,7 +1,8 @@
 // The verifier's interpreter runs the programs of all ranks side by side over the expanded
-// schedule, on pieces instead of numbers. Issues never block (unless asked); waits block until
-// every partner has issued; a value in flight is the value at its issue. As in a Kahn network the
-// outcome does not depend on the interleaving, so one interleaving is enough.
+// schedule. It computes pieces (verify_parts.h) instead of numbers. An issue never blocks, unless
+// `blocking` is set. A wait blocks until every partner has issued. A value in flight is the value
+// at the time of the issue. As in a Kahn network, the outcome does not depend on how the ranks'
+// instructions are interleaved, so one interleaving is enough.
 #pragma once
 
 #include <array>
@@ -24,7 +25,7 @@ class Interpretation {
 
  private:
   // A `Communication` is one run of a collective, or one message. An `Arrival` is what one member
-  // brings to it.
+  // has brought to a communication.
   struct Arrival {
     bool here = false;
     std::vector<std::vector<Piece>> values;  // by transfer; relative to hold's view
@@ -33,27 +34,30 @@ class Interpretation {
     std::vector<int> members;
     std::vector<Arrival> arrivals;  // by member
     size_t arrived = 0;
-    // Taken from the first rank that came; the others must agree.
+    // From here to `codec`: the description that the first rank to arrive has given of the
+    // communication. The descriptions of the other ranks must agree with it.
     int first_rank = -1;
     std::string first_where;
     const Issue* issue = nullptr;
     std::vector<SharedBoxes> hold, need;  // by transfer and member
-    TensorId tensor;                      // messages
+    TensorId tensor;                      // only of messages, as are region and codec
     Box region;
     std::optional<Codec> codec;
-    // Results by transfer, kept because members often need the same box.
+    // By transfer: the last box that a member needed and the result for it. It is kept because
+    // members often need the same box.
     std::vector<std::pair<Box, std::vector<Piece>>> cached;
     bool complete() const { return arrived == members.size(); }
   };
   struct Pending {
     size_t communication = 0;
-    BlockRef block;  // the family
-    int64_t run = 0;
+    BlockRef block;   // the family of the block that issued it
+    int64_t run = 0;  // the number of runs of the family before that
     int64_t micro_batch = 0;
     const Instruction* instruction = nullptr;
-    bool sets = true;  // false for a copy that adds
+    bool sets = true;  // false for a copy that adds to its target
   };
-  // A `Fetched` is a fetch of rows that is not released yet.
+  // A `Fetched` is a fetch of rows that is not released yet. `there`: the fetch was awaited.
+  // `changed`: an op has changed the rows.
   struct Fetched {
     int handle = 0;
     int cache = 0;
@@ -125,8 +129,8 @@ class Interpretation {
   std::vector<std::unique_ptr<Communication>> communications_;
   std::map<std::vector<int>, std::vector<size_t>> collectives_;  // by member list, in order
   std::map<std::pair<int, std::vector<int>>, size_t> issued_;    // by rank and member list
-  // By source, destination, tag, micro-batch: the messages, and how many of them each end has
-  // reached.
+  // A `Channel` has the messages with one source, destination, tag and micro-batch, and how many of
+  // these messages each end has sent or received so far.
   struct Channel {
     std::vector<size_t> messages;
     std::array<size_t, 2> ends{};

@@ -9,8 +9,8 @@
 namespace tessera::verifying {
 namespace {
 
-// Grows `a` to the union of the boxes if they differ in one dim only and touch there. Returns
-// whether it did.
+// Returns whether the boxes differ in only one dim and are next to each other there. If so, makes
+// `a` the union of both.
 bool fuse(Box& a, const Box& b) {
   size_t differing = a.rank();
   for (size_t i = 0; i < a.rank(); ++i) {
@@ -141,8 +141,8 @@ PartsRef make_node(const Op& op, std::vector<std::optional<PartsRef>> terms) {
   return parts;
 }
 
-// Returns whether the parts are the identity of the combiner, made by a piece without elements
-// (more ranks than elements).
+// Returns whether the parts contain nothing. Such parts are made by a rank with an empty piece (if
+// there are more ranks than elements), and their value is the identity of the combiner.
 bool is_nothing(const PartsRef& parts) {
   if (parts == nullptr) return false;
   if (!parts->is_node()) return parts->boxes.empty();

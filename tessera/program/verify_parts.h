@@ -1,13 +1,14 @@
-// The values of the verifier's abstract interpretation: which region of which tensor a buffer
-// holds, and which parts of it have been merged so far.
+// The values of the verifier's abstract interpretation. A value says which region of which tensor a
+// buffer holds, and which parts of the tensor's value have been merged so far.
 //
 // A value is complete (PartsRef is null) or a set of parts:
-//   leaf  made by an op with reduction dims that this output lacks: disjoint boxes in the space of
-//         those dims. Complete when they fill that space.
-//   node  made by a linear op (add, scale, cast, add_n) from incomplete inputs: the parts of each
-//         input that have been counted. Complete when every input is complete.
-// When two values of a tensor are merged, leaves are united box by box and nodes input by input. A
-// box or an input that both sides have would be counted twice, which is an error.
+//   leaf  made by an op that reduces over dims which this output lacks. A leaf has disjoint boxes
+//         in the space of these dims, and is complete when the boxes fill the space.
+//   node  made by a linear op (add, scale, cast, add_n) from incomplete inputs. A node has, for
+//         each input, the parts that have been counted, and is complete when every input is
+//         complete.
+// When two values of a tensor are merged, leaves are united box by box and nodes input by input. If
+// both values have the same box or input, it would be counted twice, which is an error.
 #pragma once
 
 #include <memory>
@@ -31,31 +32,32 @@ struct Parts {
   bool is_node() const { return !terms.empty(); }
 };
 
-// Makes a leaf. `dims`: the op dims that output `output` lacks; `box`: of the iteration space.
+// Makes a leaf with one box: `box`, which is a box of the op's iteration space, projected on
+// `dims`, the reduction dims that output `output` lacks.
 PartsRef make_leaf(const Op& op, size_t output, const std::vector<int>& dims, const Box& box);
 PartsRef make_node(const Op& op, std::vector<std::optional<PartsRef>> terms);
 
-// Merges `from` into `into`. Returns the error's text; "" if there is none.
+// Merges `from` into `into`. Returns the text of the error; "" if there is no error.
 std::string merge_parts(const Graph& graph, PartsRef& into, const PartsRef& from,
                         Combiner combiner);
 std::string describe(const Graph& graph, const PartsRef& parts);
 
-// Adds a box to a set of disjoint boxes and fuses neighbours. Returns false if the box overlaps one
-// of them.
+// Adds a box to a set of disjoint boxes and fuses boxes that together make a box. Returns false if
+// the new box overlaps a box of the set.
 bool add_disjoint(std::vector<Box>& set, const Box& box);
-// Adds the part of `box` that `set` lacks.
+// Adds to `set` the part of `box` that no box of the set covers.
 void add_union(std::vector<Box>& set, const Box& box);
 int64_t volume_of(const std::vector<Box>& set);
 
-// A `RowsThere` says that a region of a table contains only the rows that these rows of the op name
-// (NamedRows).
+// A `RowsThere` says that a buffer has only some rows of a region of a table: the rows that the ids
+// of the interval `rows` of the op's rows name (NamedRows, program.h).
 struct RowsThere {
   OpId op;
   Interval rows;
 };
 
-// A `Piece` is a region of a tensor's value that lies in a buffer. `local` and `global` have the
-// same shape.
+// A `Piece` is a region of a tensor's value that a buffer holds. `local` and `global` are boxes of
+// the same shape.
 struct Piece {
   Box local;   // in the buffer (or relative to a view, for values in flight)
   Box global;  // in the tensor
@@ -64,13 +66,14 @@ struct Piece {
   std::optional<RowsThere> named{};  // unset: all rows
 };
 
-Box moved(Box box, const Box& from, const Box& to);  // moves by the distance of their begins
+Box moved(Box box, const Box& from, const Box& to);  // moved by the begin of `to` minus `from`'s
 bool overlaps(const Box& a, const Box& b);           // boxes of equal rank; makes no copies
 Piece clip(const Piece& piece, const Box& local);    // `local` lies inside piece.local
-// Removes the part of the content that lies in `region` (local).
+// Removes from the content of a buffer what lies inside `region`, a box in the buffer.
 void erase_region(std::vector<Piece>& content, const Box& region);
-// Merges a piece into the content, by local box. Parts of the piece that the content lacks are
-// added as they are.
+// Merges a piece into the content of a buffer. Where pieces of the content cover the piece's local
+// box, their parts are merged; the rest of the piece is added as it is. Returns the text of the
+// error; "" if there is no error.
 std::string merge_piece(const Graph& graph, std::vector<Piece>& content, const Piece& piece,
                         Combiner combiner);
 

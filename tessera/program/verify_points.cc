@@ -9,8 +9,9 @@
 namespace tessera::verifying {
 namespace {
 
-// Returns `some` of `all`, extended to the ends of the dim that it reaches: it counts for the rest
-// there. Outside of `all` it counts for nothing.
+// Returns the interval `some` with the elements outside of `all` that it stands for: from 0 if it
+// has the first element of `all`, and up to `size` if it has the last. The result is empty if
+// `some` has no element of `all`.
 Interval stretched(Interval some, Interval all, int64_t size) {
   if (intersect(some, all).empty()) return {some.begin, 0};
   const int64_t begin = some.begin <= all.begin ? 0 : some.begin;

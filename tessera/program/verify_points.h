@@ -1,6 +1,7 @@
-// The points of an op's iteration space that a value stands for. Points that nobody executes, such
-// as those behind the diagonal of a causal pair, are counted for a box that is executed. Private to
-// the verifier.
+// The points of an op's iteration space that a value stands for. No rank executes points above the
+// diagonal of a causal pair of dims, or outside a band. So that the executed boxes can still be
+// checked to fill the whole space, such points are counted for a box that is executed: the box
+// stands for them. Private to the verifier.
 #pragma once
 
 #include <vector>
@@ -10,23 +11,25 @@
 
 namespace tessera::verifying {
 
-// Returns the box with the points that it counts for. Nobody executes points above the diagonal of
-// a causal pair, or outside of a band. The box that sees a query's last key counts for the keys
-// behind it, the box that sees the first key for those before it, and a box that sees no key counts
-// for nothing.
+// Returns the points that the box stands for, if an output has the queries. The box that has the
+// last key that a query sees also stands for the keys after it, and the box that has the first key
+// also stands for the keys before it. A box with no key that its queries see stands for nothing.
 Box counted_by_queries(const Op& op, Box box);
-// Returns the counted box as above, but for an output that has the keys and lacks the queries: the
-// box that holds the first query of a key counts for the queries before it.
+// Returns the points that the box stands for, for any output. For an output that has the keys of a
+// causal pair and lacks the queries, the box that has the first query that sees a key also stands
+// for the queries before it. For any other output the result is that of counted_by_queries.
 Box counted(const Op& op, const OperandDims& output, const Box& box);
 
-// A `KeyStretch` is a run of keys of such an output whose points are counted alike, by tensor dim,
-// with the box that it stands for. It serves keys with a band, where the key decides which queries
-// see it.
+// A `KeyStretch` is a run of neighbouring keys of an output that has the keys and lacks the
+// queries, and the box of points that the run stands for. Attention with a band needs such runs,
+// because the queries that see a key depend on the key. `tensor_dim`: the output's dim of keys.
 struct KeyStretch {
   size_t tensor_dim = 0;
   Interval keys;
   Box box;
 };
+// Returns the key stretches of the output in the box; empty if the op has no band or the output has
+// the queries or lacks the keys.
 std::vector<KeyStretch> stretches_of(const Op& op, const OperandDims& output, const Box& box);
 
 }  // namespace tessera::verifying

@@ -22,8 +22,8 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return "[" + join(parts, ", ") + "]";
 }
 
-// Returns how a region moves, from its boxes for micro-batches 0 and 1 and the box that it belongs
-// to.
+// Returns a region that moves with the micro-batch, from its boxes for micro-batches 0 and 1.
+// `box`: the instruction's box from which the region follows.
 Moving moving(Box at_zero, const Box& at_one, const Moving& box) {
   Moving out{std::move(at_zero), -1, 0, box.larger};
   for (size_t i = 0; i < out.box.rank(); ++i) {
@@ -119,7 +119,8 @@ class Preparer {
   bool located_ = false;
   BlockRef block_;
   size_t index_ = 0;
-  std::set<std::pair<bool, int>> handles_;  // each with whether it is of the smaller micro-batches
+  // The handles that were seen, with whether in a block of the smaller micro-batches.
+  std::set<std::pair<bool, int>> handles_;
   std::set<BufferId> residuals_;
 };
 
@@ -288,8 +289,8 @@ bool Preparer::check_view(const View& view, TensorId tensor, const Box& region) 
   return true;
 }
 
-// Checks the residual of error feedback: float32 that outlives the step, one element for each
-// element that the rank encodes.
+// Checks the residual of error feedback. It must be a persistent float32 buffer with one element
+// for each element that the rank encodes.
 bool Preparer::check_residual(const std::optional<View>& view, bool coded, int64_t elements,
                               TensorId tensor) {
   if (!view) return true;
@@ -426,7 +427,7 @@ bool Preparer::on_device(const View& view, TensorId tensor) {
                 view.buffer.value, tier_name(tier_of(view)));
 }
 
-// Checks that a kernel works in one tier, in memory.
+// Checks that all operands of a kernel are in the same tier, which must be device or host memory.
 bool Preparer::check_tiers(const Compute& compute, const Op& op) {
   std::vector<std::pair<const View*, TensorId>> views;
   for (size_t o = 0; o < compute.outputs.size(); ++o) {
@@ -484,8 +485,9 @@ bool Preparer::prepare(const Compute& compute, Prepared& out) {
          check_overwrites(compute, op, out) && check(find_row_use(program_, compute, op, out.rows));
 }
 
-// Checks the box of a compute. Frozen dims must be whole, except for keys behind the last query. An
-// op that is nothing (on a rank at another coordinate than the op's pin) has a whole of nothing.
+// Checks the box of a compute: it must have frozen dims whole, unless it is empty, as it is on a
+// rank at another coordinate than the op's pin. Sets out.box to the points that the box stands for
+// (counted_by_queries).
 bool Preparer::check_box(const Compute& compute, const Op& op, Prepared& out) {
   const Annotation& annotation = op.annotation;
   std::vector<int64_t> sizes;
@@ -561,8 +563,9 @@ bool Preparer::check_result(const Compute& compute, const Op& op, size_t index) 
   return true;
 }
 
-// Checks that an output lies over an input only element by element: output 0 over input 0 of an
-// in-place kind, or the new value of a parameter or state over the old one.
+// Checks that an output shares memory with an input only if the op may overwrite the input element
+// by element. This may be output 0 with input 0 of an in-place kind, or the new value of a
+// parameter or state with the old value.
 bool Preparer::check_overwrites(const Compute& compute, const Op& op, Prepared& out) {
   for (size_t o = 0; o < compute.outputs.size(); ++o) {
     const View& to = compute.outputs[o].view;
@@ -708,9 +711,9 @@ bool Preparer::check_kind(const Issue& issue, const Transfer& transfer) {
 
 namespace {
 
-// Returns whether the transfer works in place: an all-reduce over its own memory, or a copy whose
-// operand lies in the result where it belongs (a gather into the buffer that holds the rank's own
-// shard).
+// Returns whether the transfer works in place. This is an all-reduce whose result replaces its
+// operand, or a copy whose operand already lies at its position in the result (such as a gather
+// into the buffer that holds the rank's own shard).
 bool lies_in_place(const Program& program, const Issue& issue, const Transfer& transfer) {
   if (issue.kind == CollectiveKind::kAllReduce) return *transfer.in == *transfer.out;
   if (issue.combiner || transfer.in->buffer != transfer.out->buffer) return false;
@@ -720,8 +723,8 @@ bool lies_in_place(const Program& program, const Issue& issue, const Transfer& t
 
 }  // namespace
 
-// Checks that outputs lie apart from each other and from the inputs, except where a transfer works
-// in place.
+// Checks that the outputs of a bucket do not overlap each other or the inputs. Only a transfer that
+// works in place may overlap its own input.
 bool Preparer::check_bucket(const Issue& issue) {
   for (size_t t = 0; t < issue.transfers.size(); ++t) {
     if (!issue.transfers[t].out) continue;

@@ -1,6 +1,6 @@
 // The checks that the verifier can make of one program alone (rules instruction, message, memory).
-// The result is the program with every instruction's regions worked out once, which makes it cheap
-// to interpret the program for each micro-batch.
+// They also work out every instruction's regions once. This makes it cheap to interpret the program
+// for each micro-batch afterwards.
 #pragma once
 
 #include <limits>
@@ -18,32 +18,34 @@ namespace tessera::verifying {
 struct Moving {
   Box box;  // for micro-batch 0
   int dim = -1;
-  int64_t step = 0;                                      // from a micro-batch to the next, in
-                                                         // elements
-  int64_t larger = std::numeric_limits<int64_t>::max();  // later micro-batches have one less
-  Box at(int64_t micro_batch) const;
+  int64_t step = 0;  // elements from the begin in one micro-batch to the begin in the next
+  // The number of larger micro-batches: in later ones the region has one element less.
+  int64_t larger = std::numeric_limits<int64_t>::max();
+  Box at(int64_t micro_batch) const;  // the box in this micro-batch
 };
 
 struct PreparedOutput {
   Moving region;
-  Moving box;                // the points of the iteration space that its value stands for
+  Moving box;                // the points of the iteration space that the value stands for
   std::vector<int> reduced;  // op dims that the output lacks
   int alias = -1;            // input that this output may overwrite; -1: none
-  // For keys with a band: the stretches whose elements stand for different points.
+  // For an output over the keys of attention with a band: its elements do not all stand for the
+  // same points. They are cut into runs (KeyStretch, verify_points.h) with a box of points each.
   struct Stretch {
     Moving region, box;
   };
   std::vector<Stretch> stretches;
 };
 
-// A `RowUse` is the use of a cache's rows by a compute.
+// A `RowUse` says which rows of a cache a compute touches.
 struct RowUse {
   int cache = 0;
-  std::vector<size_t> ids;  // inputs
-  bool changes = false;
+  std::vector<size_t> ids;  // the inputs of the compute whose ids name the rows
+  bool changes = false;     // the compute writes the rows
 };
-// A `Prepared` belongs to one instruction. `regions`: the inputs of a compute; `hold`, then `need`
-// of each transfer, by member; else the one region.
+// A `Prepared` has the worked-out facts of one instruction. `regions`: of a compute, the regions of
+// its inputs; of an issue, for each transfer the boxes of `hold` and then those of `need`, by
+// member; of any other instruction, its only region.
 struct Prepared {
   std::optional<RowUse> rows;
   const Op* op = nullptr;
@@ -65,8 +67,8 @@ inline constexpr size_t kMaxRejections = 8;
 
 std::string where(const Program& program, BlockRef block, size_t index, const Graph& graph);
 
-// `rank`: the expected one. Appends to `rejections`; the result is to be used only if nothing was
-// appended.
+// Checks programs[rank], which must be the program of this rank, and works out its regions. Appends
+// what is wrong to `rejections`; the result is only valid if nothing was appended.
 PreparedProgram prepare(const Graph& graph, const std::vector<Program>& programs, size_t rank,
                         const VerifyOptions& options, std::vector<Rejection>& rejections);
 

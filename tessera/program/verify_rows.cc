@@ -12,7 +12,8 @@
 namespace tessera::verifying {
 namespace {
 
-// Checks that what the cache holds lies on the device and has a counterpart elsewhere, row by row.
+// Checks that each buffer that the cache holds is on the device and that a buffer in another tier
+// has the same rows.
 Failure problem_of(const Program& program, const RowCache& cache) {
   const auto exists = [&](BufferId id) {
     return id.valid() && id.index() < program.buffers.size() &&

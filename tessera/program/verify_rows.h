@@ -1,5 +1,6 @@
-// The verifier's checks of caches of rows (RowCache) in one program alone: their members fit
-// together, and only ops that name rows by ids touch what they hold. Private to tessera/program.
+// The verifier's checks of row caches (RowCache) that need one program alone. The members of a
+// cache must fit together, and only ops that name rows by ids may touch the buffers that a cache
+// holds. Private to tessera/program.
 #pragma once
 
 #include <optional>
@@ -10,14 +11,15 @@
 namespace tessera::verifying {
 
 Failure problem_of_caches(const Program& program);
-// Checks that an instruction that is no compute moves no buffer that a cache holds.
+// Checks that an instruction other than a compute touches no buffer that a cache holds.
 Failure problem_of_moves(const Program& program, const Instruction& instruction);
-// Finds the rows of a cache that an op touches, if any: those of its table and states that its ids
-// name.
+// Sets `use` to the cache whose buffers the compute touches and to the inputs whose ids name the
+// rows; unset if the compute touches no cache.
 Failure find_row_use(const Program& program, const Compute& compute, const Op& op,
                      std::optional<RowUse>& use);
-// Checks an exchange of named rows: the array that it moves is a table that its op reads or adds
-// to, all of the op's ids are there, and the rows of every member are those of the op.
+// Checks an exchange of named rows (NamedRows): the op that names the rows must read or add to the
+// array that moves, all ids of the op must be given, and the rows of every member must be rows of
+// the op's iteration space.
 Failure problem_of_names(const Program& program, const Graph& graph, const Issue& issue);
 
 }  // namespace tessera::verifying

@@ -19,7 +19,8 @@ Box to_view(Box local, const Box& view) {
   return local;
 }
 
-// Returns whether `piece` maps the part of the buffer under the view to `region`.
+// Returns whether the box `view` of the buffer, shifted as the piece's local box is to its global
+// box, is `region`.
 bool same_place(const Piece& piece, const Box& view, const Box& region) {
   for (size_t i = 0; i < view.rank(); ++i) {
     if (piece.global.dims[i].begin - piece.local.dims[i].begin !=
@@ -139,7 +140,8 @@ Failure RankState::read(const View& view, int64_t micro_batch, TensorId tensor, 
                                      : "of which a part was never written")};
 }
 
-// Reports rows that the reader reads but that did not come.
+// Checks that the piece has all rows that the reader needs (`named`; null: all rows). A piece of an
+// exchange of named rows may lack rows.
 Failure RankState::missing_rows(const Piece& piece, const View& view,
                                 const RowsThere* named) const {
   if (!piece.named) return {};
@@ -258,7 +260,8 @@ Failure RankState::start(const View& view, int64_t micro_batch, bool writes, siz
                          int handle, bool adds) {
   const size_t index = instance_of(view.buffer, micro_batch);
   Instance& instance = instances_[index];
-  // The two sides of an all-reduce in place do not disturb each other.
+  // The communication itself does not count as a conflict, because an all-reduce in place reads and
+  // writes the same view.
   std::vector<InFlight> others;
   for (const InFlight& flight : instance.in_flight) {
     if (flight.communication != communication) others.push_back(flight);

@@ -1,5 +1,5 @@
-// The state of a rank's buffers while the verifier interprets its program: contents, memory that is
-// alive, and memory that communication in flight reads or writes.
+// The state of a rank's buffers while the verifier interprets the rank's program: what the buffers
+// hold, which are alive, and which boxes are read or written by communication in flight.
 #pragma once
 
 #include <map>
@@ -18,6 +18,7 @@ struct Failure {
   explicit operator bool() const { return !rule.empty(); }
 };
 
+// An `InFlight` is a box of a buffer that a communication uses which was issued and not awaited.
 struct InFlight {
   size_t communication = 0;
   int handle = 0;
@@ -25,7 +26,8 @@ struct InFlight {
   Box box;
 };
 
-// An `Instance` is one copy of a buffer: kMicroBatch buffers have one for each slot.
+// An `Instance` is one copy of a buffer: a kMicroBatch buffer has one for each slot, any other
+// buffer has only one.
 struct Instance {
   std::vector<Piece> content;
   std::vector<InFlight> in_flight;
@@ -37,18 +39,18 @@ class RankState {
  public:
   RankState(const Graph& graph, const PreparedProgram& prepared);
 
-  // Fills the homes with their tensors.
+  // Makes the buffers of the homes hold their tensors, as they do before a step.
   Failure begin_step();
   void begin_block() { touched_.clear(); }
   Failure end_block();  // ends buffers of lifetime kBlock
 
-  // Checks that `view` holds `region` of `tensor`; appends its pieces, relative to the view, to
-  // `out` if given. `named`: the reader reads only the rows that these rows of it name; null: all
-  // rows.
+  // Checks that `view` holds `region` of `tensor`, as a complete value if `complete` is set.
+  // Appends the pieces of the view, relative to the view, to `out` unless it is null. `named`: the
+  // reader needs only the rows that these ids name; null: it needs all rows.
   Failure read(const View& view, int64_t micro_batch, TensorId tensor, const Box& region,
                bool complete, std::vector<Piece>* out, const RowsThere* named = nullptr);
-  // Replaces the content of the view by pieces, which are relative to the view. `alias`: an input
-  // that this may overwrite.
+  // Replaces the content of the view by pieces, which are relative to the view. `alias`: the view
+  // of an input whose memory the output may overwrite; null: none.
   Failure write(const View& view, int64_t micro_batch, const std::vector<Piece>& pieces,
                 const View* alias);
   // Merges pieces, relative to the view, into the content of the view, which must be the same
@@ -56,13 +58,14 @@ class RankState {
   Failure add(const View& view, int64_t micro_batch, const std::vector<Piece>& pieces,
               Combiner combiner = Combiner::kSum);
   Failure free(BufferId buffer, int64_t micro_batch);
-  Failure free_slots(BufferId buffer);  // in all slots
+  Failure free_slots(BufferId buffer);  // frees the buffer in all slots
 
-  // Begins a communication that uses the view. `adds`: the communication adds to the present
-  // content.
+  // Begins a communication that reads or writes the view. `adds`: it adds to the present content
+  // instead of replacing it.
   Failure start(const View& view, int64_t micro_batch, bool writes, size_t communication,
                 int handle, bool adds = false);
-  // Ends what `start` began; puts the pieces into a view that is written.
+  // Ends the communication that `start` began. If the communication writes, the view holds the
+  // pieces afterwards.
   Failure finish(const View& view, int64_t micro_batch, bool writes, size_t communication,
                  const std::vector<Piece>* pieces);
 
@@ -79,7 +82,7 @@ class RankState {
   const Graph& graph_;
   const Program& program_;
   bool planned_;
-  std::vector<size_t> first_;        // instance of slot 0, by buffer
+  std::vector<size_t> first_;        // by buffer: the instance of slot 0
   std::vector<BufferId> buffer_of_;  // by instance
   std::vector<Instance> instances_;
   std::array<std::map<int64_t, size_t>, 3> arena_;  // alive instances by their first byte

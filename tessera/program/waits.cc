@@ -1,6 +1,6 @@
-// Pass: place_waits (place_text.h). First the communication that each place starts itself is
-// awaited where it is first needed (await_needs, needs.h), then messages that are sent, for which
-// the rows are played against each other (send_waits.cc).
+// The pass place_waits (place_text.h). First it writes the waits for all that is started except
+// sends, each where it is first needed (await_needs, needs.h). Then it writes the waits for sends,
+// for which the rows of the schedule are played against each other (send_waits.cc).
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -22,7 +22,7 @@ void await_needs(PlaceText& text, const BlockOrder& order) {
     auto need = here.begin();
     for (size_t i = 0; i <= block.size(); ++i) {
       const bool end = i == block.size();
-      // A wait takes the order of writing of the instruction that follows it.
+      // A wait gets the order of writing of the instruction that follows it.
       for (; need != here.end() && need->before == i; ++need) {
         out.push_back({TextWait{need->handle, 0}, need->when, need->cause,
                        end ? std::numeric_limits<int64_t>::max() : block[i].order});

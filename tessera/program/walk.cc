@@ -1,6 +1,6 @@
-// The walk over ops: first tensors at rest are placed, then each op is written with its steps, then
-// updates and ops that read their results, then the fetches at the end of the step. The needs and
-// outputs of an op are treated in tessera/program/walk.
+// The walk over ops. First tensors at rest get their homes. Then each op is written with its steps;
+// updates, and ops that read results of updates, come after all other ops. Last come the fetches at
+// the end of the step. The files in tessera/program/walk handle the operands and outputs of an op.
 #include "tessera/program/walk.h"
 
 #include <algorithm>
@@ -85,7 +85,7 @@ void Walker::place_persistent(const Tensor& tensor) {
 }
 
 void Walker::walk(const Op& op) {
-  if (const Held* sum = sums_.made(op.id)) {  // the terms have made the sum
+  if (const Held* sum = sums_.made(op.id)) {  // the sum was made in place by its terms
     home_.produced(op, op.outputs[0], *sum);
   } else if (const auto parts = parts_of(facts_, holds_, paths_, op)) {
     const Held made = work_on_parts(facts_, writer_, op, *parts);
@@ -95,8 +95,8 @@ void Walker::walk(const Op& op) {
   }
 }
 
-// Writes the op's time loop, double-buffered: while a step computes, the next step's operands
-// travel, and so do the parts that the step before has made. An op without a loop has one step.
+// Writes the op's time loop with double buffering: while a step computes, the operands of the next
+// step and the parts that the previous step has made are sent. An op without a loop has one step.
 void Walker::walk_steps(const Op& op) {
   const Site site = facts_.site(op);
   const LoopOf loop = loop_of(facts_.op_plan(op));
@@ -111,7 +111,8 @@ void Walker::walk_steps(const Op& op) {
     for (TextInstruction& instruction : instructions)
       writer_.emit(site.place, site.block, std::move(instruction));
   };
-  // Sums over the steps begin with step 0; pieces may be made in any order.
+  // If the steps only make pieces of outputs, they may run in any order. If they add to a sum, they
+  // must begin with step 0.
   const bool pieces =
       std::ranges::all_of(outputs, [](const SteppedOutput& output) { return output.in_pieces(); });
   std::vector<int64_t> order = order_of_steps(operands, steps);
@@ -145,8 +146,7 @@ void Walker::walk_steps(const Op& op) {
   }
 }
 
-// Makes the fetched tensors whole in the update block: the loss, and the tensors that were asked
-// for.
+// Completes the fetched tensors in the update block: the loss, and the tensors that were asked for.
 void Walker::fetch_all() {
   std::vector<TensorId> wanted = fetch_;
   const TensorId loss = graph_.loss;
@@ -164,8 +164,8 @@ void Walker::fetch_all() {
   }
 }
 
-// Puts gradients of parameters and activations into the tiers where they are held until they are
-// read.
+// Puts the buffers of parameter gradients and of activations into the tiers in which the plan keeps
+// them until they are read.
 void Walker::rest_in_tiers() {
   for (size_t p = 0; p < writer_.places(); ++p) {
     for (const auto& [id, held] : holds_.homes(PlaceId(p))) {

@@ -1,5 +1,6 @@
-// An agenda keeps at most one event for each of some numbers, in the order of the events' times; an
-// event can be moved. At equal times the event that was set first comes first.
+// An `Agenda` is a queue of events in the order of their times. An event belongs to a number, its
+// `who`; each number has at most one event, which can be moved to another time. If two events have
+// equal times, the event that was set first comes first.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +23,7 @@ class Agenda {
   bool empty() const { return heap_.empty(); }
   const Entry& next() const { return heap_.front(); }
 
-  // Sets or moves the event of `who`. `order`: larger than all before.
+  // Sets or moves the event of `who`. `order` must be larger than in all earlier calls.
   void set(int32_t who, double time, uint64_t order) {
     const auto w = static_cast<size_t>(who);
     if (w >= place_.size()) place_.resize(w + 1, kNowhere);
@@ -45,7 +46,8 @@ class Agenda {
   }
 
  private:
-  // Moves the hole at `at` of the binary heap to where the entry belongs, and puts it there.
+  // Puts the entry into the binary heap, in which position `at` is free: moves other entries until
+  // the free position is where the entry belongs.
   void settle(size_t at, const Entry& entry) {
     while (at > 0 && entry.before(heap_[(at - 1) / 2])) {
       put(at, heap_[(at - 1) / 2]);
@@ -66,7 +68,7 @@ class Agenda {
 
   static constexpr size_t kNowhere = SIZE_MAX;
   std::vector<Entry> heap_;
-  std::vector<size_t> place_;  // in the heap, by number
+  std::vector<size_t> place_;  // by number: the position of its event in the heap, or kNowhere
 };
 
 }  // namespace tessera::engine

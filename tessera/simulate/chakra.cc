@@ -87,7 +87,8 @@ class NodeAttributes {
   std::vector<std::string> all_;
 };
 
-// Returns the CollectiveCommType; all-to-all for kinds that the format does not name.
+// Returns the format's CollectiveCommType of the kind; that of all-to-all for kinds that the format
+// does not have.
 int64_t comm_type(CollectiveKind kind) {
   switch (kind) {
     case CollectiveKind::kAllReduce: return 0;
@@ -153,7 +154,8 @@ class Exporter {
     file_ += message.bytes();
   }
 
-  // Returns the times of this instruction, else of its run in the nearest earlier micro-batch.
+  // Returns the times of this run of the instruction; if it has no event, those of its run in the
+  // nearest earlier micro-batch.
   Span span() const {
     auto it = spans_.upper_bound(at_);
     if (it == spans_.begin()) return {};
@@ -169,7 +171,8 @@ class Exporter {
     return instruction_id(event);
   }
 
-  // Writes a node that needs all earlier nodes that were waited for or computed.
+  // Writes a node that depends on the nodes of frontier_ and `control`: those that were computed or
+  // waited for before. Returns its id.
   uint64_t add(ChakraNode type, std::string_view name, const NodeAttributes& attributes,
                const std::set<uint64_t>& control = {}) {
     const Span span = this->span();
@@ -198,7 +201,8 @@ class Exporter {
     return view.box.volume() * dtype_bytes(program_.buffer(view.buffer).dtype);
   }
 
-  // Makes later nodes need this node alone: it came after all that was needed before.
+  // Makes later nodes depend only on this node. That is enough, because this node depends on all
+  // nodes of the old frontier_.
   void in_line(uint64_t id) { frontier_ = {id}; }
   void beside(int handle, uint64_t id) {
     by_run_[{handle, program_.family(std::get<0>(at_)), run_}] = id;
@@ -310,7 +314,8 @@ class Exporter {
   At at_;
   int64_t run_ = 0;  // of the block's family
   std::set<uint64_t> frontier_;
-  std::map<int64_t, uint64_t> collectives_, sends_, receives_, copies_;  // last of each stream
+  // By stream: the last node.
+  std::map<int64_t, uint64_t> collectives_, sends_, receives_, copies_;
   std::map<std::tuple<int, BlockRef, int64_t>, uint64_t> by_run_;
   std::map<std::pair<int, int64_t>, uint64_t> by_micro_batch_;
   std::map<int, uint64_t> latest_;

@@ -67,7 +67,7 @@ class Writer {
   }
 
   void names() {
-    std::map<int32_t, int64_t> ranks;  // representative -> how many
+    std::map<int32_t, int64_t> ranks;  // representative -> how many ranks it stands for
     for (const RankResult& role : simulation_.roles) ranks[role.representative] = role.ranks;
     std::set<std::pair<int32_t, int64_t>> threads;
     for (const TraceEvent& event : simulation_.events) {
@@ -113,8 +113,9 @@ class Writer {
     text_ += "}}";
   }
 
-  // Writes the arrows: for a message from its send (the event with bytes) to its receive, for a
-  // collective from member to member. An arrow's points lie inside the slices that it connects.
+  // Writes the arrows. An arrow of a message goes from its send (the event with bytes) to its
+  // receive; an arrow of a collective goes from member to member. The points of an arrow must be
+  // inside the slices that it connects.
   void arrows() {
     std::map<int32_t, std::vector<const TraceEvent*>> together;
     for (const TraceEvent& event : simulation_.events) {

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-// Groups of one mesh over some axes.
+// All groups of one mesh over the same axes.
 struct GroupSet {
   const Mesh* mesh;
   std::vector<std::string> names;
@@ -36,7 +36,8 @@ std::vector<GroupSet> group_sets(const Lowering& lowering, const std::map<int, P
   return out;
 }
 
-// The numbers that a rank sees of a group or of a message's peer.
+// A list of numbers that describes one of a rank's groups, or a peer of its messages. Ranks with
+// different views are put into different classes.
 using View = SmallVector<int64_t, 12>;
 struct HashNumbers {
   template <class Numbers>
@@ -50,7 +51,8 @@ struct HashNumbers {
   }
 };
 
-// Returns the view of a group: the members' colours.
+// Returns the view of a group: the colours of its members. A colour is the number of a class so
+// far.
 View view_of(const std::vector<int>& members, const std::vector<int32_t>& colours) {
   View out;
   int64_t last = -2;
@@ -65,16 +67,17 @@ View view_of(const std::vector<int>& members, const std::vector<int32_t>& colour
   return out;
 }
 
-// Adds how ranks lie on the machine: the numbers on which the price of their joint work depends.
+// Adds to the view how the ranks of a group are placed on the machine: the numbers on which the
+// price of their collectives depends.
 void add_lie(const GroupPlacement& where, View& out) {
   for (const int64_t number : {where.nodes, where.members_a_node, where.groups_a_node,
                                where.sockets, where.tier, where.nodes_a_switch, where.device})
     out.push_back(number);
 }
 
-// Adds how the ends of a message lie on the machine. Replicas whose messages take more or fewer
-// switches count as equal where none of these is over-subscribed: a hop is a microsecond, and
-// telling them apart doubles the classes.
+// Adds to the view how the two ends of a message are placed on the machine. Replicas whose messages
+// pass through different numbers of switches count as equal if no switch is over-subscribed. A hop
+// takes only a microsecond, and telling such replicas apart would double the number of classes.
 void add_lie_of_message(const Cluster& cluster, int64_t from, int64_t to, int64_t share,
                         View& out) {
   GroupPlacement where = place_group(cluster, {from, to}, share);
@@ -87,15 +90,17 @@ void add_lie_of_message(const Cluster& cluster, int64_t from, int64_t to, int64_
   out.push_back(cluster.locate(from).local == cluster.locate(to).local ? 1 : 0);  // rail
 }
 
-// The peers with which the ranks of a role exchange messages: at which place, and how many
-// coordinates further on each axis (a ring's last rank sends to its first). Only peers whose mesh
-// is like the role's own count: there all ranks of the role have the same steps.
+// The peers with which the ranks of a role exchange messages. A peer is described by its place and
+// by its step: how many coordinates further it is on each axis (modulo the size of the axis). Only
+// peers on meshes with the same axes as the role's mesh count, because then all ranks of the role
+// have the same steps.
 struct Peers {
   int32_t role;
   PlaceId place;
   const Mesh* mesh;
   const ResolvedPlan* plan;
-  std::map<std::pair<PlaceId, std::vector<int64_t>>, int64_t> steps;  // elements both ways
+  // By place and step: the number of elements that both ends send.
+  std::map<std::pair<PlaceId, std::vector<int64_t>>, int64_t> steps;
 
   int64_t peer(const std::vector<int64_t>& from, PlaceId there,
                const std::vector<int64_t>& step) const {
@@ -134,15 +139,16 @@ std::vector<Peers> peers_of(const ResolvedPlan& plan, const Lowered& lowered) {
   return out;
 }
 
-// Splits colours by the views that ranks have of their groups, the first time also by how these lie
-// on the machine; returns whether there are more colours afterwards.
+// Splits colours by the views that ranks have of their groups and peers. If `first`, the views also
+// have how groups and peers are placed on the machine. Returns whether there are more colours
+// afterwards.
 bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
             const std::vector<GroupSet>& sets, const std::vector<Peers>& peers,
             NodeSharing& sharing, const Cluster& cluster, const RankDevices& devices, bool first) {
   std::set<int32_t> before(colours.begin(), colours.end());
   before.erase(-1);
-  // All that a rank has seen so far is a number: its colour at first, then a number for the pair of
-  // the previous number and of the next view.
+  // By rank: a number for all views so far. It begins as the rank's colour. With each view it
+  // becomes the number of the pair (number before, number of the view).
   std::vector<int64_t> seen(colours.begin(), colours.end());
   int64_t next = 1 + *std::max_element(seen.begin(), seen.end());
   std::unordered_map<std::array<int64_t, 2>, int64_t, HashNumbers> both;
@@ -152,7 +158,7 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
     next += is_new ? 1 : 0;
     now = it->second;
   };
-  std::unordered_map<View, int64_t, HashNumbers> views;  // numbers of what is seen
+  std::unordered_map<View, int64_t, HashNumbers> views;  // view -> its number
   const auto number_of = [&](const View& view) {
     return views.try_emplace(view, static_cast<int64_t>(views.size())).first->second;
   };
@@ -160,7 +166,7 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
     const int64_t size = set.mesh->size();
     std::vector<int64_t> coordinates(set.mesh->axes.size());
     for (int64_t i = 0; i < size; ++i) {
-      // The first member of each group speaks for it.
+      // Each group is handled once, at its first member.
       int64_t rest = i;
       for (size_t a = set.mesh->axes.size(); a-- > 0;) {
         coordinates[a] = rest % set.mesh->axes[a].size;
@@ -186,7 +192,8 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
     for (int64_t rank = 0; rank < static_cast<int64_t>(colours.size()); ++rank) {
       if (roles[static_cast<size_t>(rank)] != some.role) continue;
       const std::vector<int64_t> from = some.mesh->coordinates(rank);
-      // Peers that get equally many elements are told apart by their views alone.
+      // The views of the peers are sorted, so that peers that exchange equally many elements differ
+      // only by their views and not by their order.
       const int64_t beside = first ? sharing.ranks_on_node(some.place, rank) : 1;
       peers_of_rank.clear();
       for (const auto& [to, elements] : some.steps) {
@@ -297,8 +304,8 @@ int64_t instructions_of(const Program& program) {
   return out;
 }
 
-// Counts the instructions of one program of each class. The programs of a class have as many as the
-// program of their role, which is there already.
+// Returns the sum over the classes of the number of instructions in one program of the class. It is
+// the number in the program of the class's role, which is made already.
 int64_t instructions_of(const Classes& classes, const Lowered& lowered) {
   int64_t out = 0;
   for (const PlayedClass& one : classes.all) {
@@ -332,7 +339,8 @@ Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, RankFold 
                    .first->second;
     }
   } else {
-    // Parts of other device types, and single devices, are classes of their own.
+    // Ranks on different parts of the cluster are in different classes, and each device of `alone`
+    // is a class of its own.
     std::map<std::pair<int64_t, int64_t>, int32_t> number;
     for (size_t rank = 0; rank < colours.size(); ++rank) {
       if (colours[rank] < 0) continue;
@@ -352,7 +360,7 @@ Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, RankFold 
          refine(colours, role, sets, peers, sharing, cluster, lowered.devices, first);)
       first = false;
   }
-  std::map<int32_t, int32_t> index;  // colour -> class, by lowest rank
+  std::map<int32_t, int32_t> index;  // colour -> class; classes are in the order of lowest ranks
   out.of_rank.assign(colours.size(), -1);
   for (size_t rank = 0; rank < colours.size(); ++rank) {
     if (colours[rank] < 0) continue;

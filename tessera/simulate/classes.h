@@ -1,7 +1,7 @@
-// Classes of ranks that are played as one rank. The ranks of a class have the same program up to
-// places (Lowering::roles), on equal devices; their groups sit alike on the machine and consist of
-// the same classes. Classes are split until that holds (colour refinement), so that what happens to
-// one rank of a class happens to all.
+// Classes of ranks that are played as one rank. The ranks of a class have equal programs except for
+// origins, groups and peers (Lowering::roles) and run on equal devices. Their groups are spread
+// over the nodes of the machine alike and have members of the same classes. Classes are split until
+// all this holds (colour refinement). Therefore all ranks of a class take the same time.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,18 @@ namespace tessera {
 // Counts the ranks and groups that share a node's network cards.
 class NodeSharing {
  public:
-  // Keeps the addresses of all arguments, which must outlive it.
+  // Keeps references to all arguments, which must outlive the object.
   NodeSharing(const ResolvedPlan& plan, const RankDevices& devices, const Cluster& cluster);
-  // Returns how many groups of ranks over axes of these names have members on one node, over all
-  // places whose meshes have such axes; the most of all nodes on which one of `members` is.
+  // Returns how many groups over axes of these names have members on the same node, counted over
+  // all places whose meshes have such axes. Among the nodes on which any of `members` is, the node
+  // with the most groups counts.
   int64_t groups_a_node(const std::vector<std::string>& axes, const std::vector<int>& members);
-  // Returns the number of ranks of a place on the node of the rank, at least 1.
+  // Returns how many ranks of the place are on the node of the rank; at least 1.
   int64_t ranks_on_node(PlaceId place, int64_t rank) const;
 
  private:
   int64_t groups_on_node(const std::vector<std::string>& axes, int rank) const;
-  std::vector<int64_t> ranks_beside(int64_t rank) const;  // on its node, itself too
+  std::vector<int64_t> ranks_beside(int64_t rank) const;  // all ranks on the rank's node
 
   const ResolvedPlan* plan_;
   const RankDevices* devices_;
@@ -47,33 +48,33 @@ struct Classes {
   std::vector<PlayedClass> all;
   std::vector<int32_t> of_rank;  // -1: in no mesh
 };
-// A lowering's roles and the programs of some ranks, made once.
+// A lowering with its rank classes (roles) and the programs of some ranks, each made once.
 struct Lowered {
   explicit Lowered(const Lowering& l)
       : lowering(&l),
         devices(l.plan().devices),
         roles(l.roles(&role_of_rank)),
         alike(l.texts(), l.plan()) {}
-  const Lowering* lowering;  // outlives it
+  const Lowering* lowering;  // must outlive this object
   RankDevices devices;
   std::vector<int32_t> role_of_rank;
   std::vector<RankClass> roles;
   AlikePrograms alike;
-  std::map<int, int> made_of;              // by rank: the rank of whose program its own was made
+  // By rank: the rank from whose program its program was made (alike_programs.h).
+  std::map<int, int> made_of;
   std::map<int, Program> programs;         // by rank
-  bool offsets = false;                    // of buffers in their arenas
-  std::function<void(Program&)> counts{};  // as of SimulateOptions
-  Status add(int rank);
+  bool offsets = false;                    // whether buffers of programs have offsets in arenas
+  std::function<void(Program&)> counts{};  // SimulateOptions::counts
+  Status add(int rank);                    // makes the rank's program unless it is there
 };
 enum class RankFold : uint8_t {
-  kNone,    // every rank is a class
-  kExact,   // ranks of a class as described above are one
-  kPlaces,  // the ranks of the same stages, whatever their pieces and nodes: the first speaks for
-            // all
+  kNone,    // every rank is a class of its own
+  kExact,   // the classes that are described at the top of this file
+  kPlaces,  // all ranks of the same stages are a class, whatever their pieces and nodes
 };
-// Divides the ranks into classes. `alone`: devices that are a class each (stragglers), with kExact.
-// `may_play`: SimulateOptions::may_play, asked with kExact. Afterwards `lowered` has the programs
-// of all representatives.
+// Divides the ranks into classes. Afterwards `lowered` has the programs of all representatives.
+// Only with kExact are used: `alone`, the devices whose ranks are each a class of their own
+// (stragglers), and `may_play`, which is SimulateOptions::may_play.
 Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, RankFold fold,
                              const std::vector<int64_t>& alone, NodeSharing& sharing,
                              const std::function<bool(int64_t)>& may_play = {});

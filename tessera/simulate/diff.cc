@@ -24,7 +24,7 @@ struct SpanKey {
 };
 struct Piece {
   double seconds = 0;
-  const TraceEvent* event = nullptr;  // the first of the instruction
+  const TraceEvent* event = nullptr;  // the first event of the run of the instruction
 };
 using Pieces = std::map<SpanKey, Piece>;
 

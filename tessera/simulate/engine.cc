@@ -1,4 +1,5 @@
-// Engine: players, with the host clock, the compute stream and waiting.
+// The part of the engine that plays the items of players: the host clock, the compute stream and
+// waiting.
 #include "tessera/simulate/engine.h"
 
 #include <algorithm>
@@ -117,8 +118,8 @@ int32_t Engine::run_items_of(int32_t p, int32_t run) {
   return run_items_.index_of(p, static_cast<int32_t>(block), first, last);
 }
 
-// Returns the first slot of a handle, made when it is first needed: most handles are of collectives
-// that are only played in stretches, and those need no slots.
+// Returns the first slot of a handle. Slots are made when they are first needed, because most
+// handles are of collectives that are only played in stretches and need no slots.
 int32_t Engine::first_slot(int32_t p, int32_t handle) {
   int32_t& base = slot_base_[static_cast<size_t>(p)][static_cast<size_t>(handle)];
   if (base >= 0) return base;
@@ -138,7 +139,7 @@ int32_t Engine::slot_of(int32_t p, const Item& item) {
   const std::vector<int32_t>& past = a.past[family_of(p, run.block)];
   const auto lag = static_cast<size_t>(item.lag);
   if (lag > past.size()) return -1;
-  // A micro-batch of the other size may have had no such message.
+  // If the run was of the other size of micro-batches, it may have issued nothing under the handle.
   const int32_t s = base + past[past.size() - lag];
   const Slot& sent = slots_[static_cast<size_t>(p)][static_cast<size_t>(s)];
   const bool none =
@@ -176,7 +177,8 @@ void Engine::begin_run(int32_t p) {
   post_receives(p, a.run + 1, a.h + run_items(a.run_items).host);
 }
 
-// Posts the receives of a run, at the earliest when the run before it begins. The host posts them.
+// Posts the receives of a run that are posted ahead, now or later. The host begins the run at
+// `host_at` if it waits for nothing, and posts each receive when it would come to it then.
 void Engine::post_receives(int32_t p, int32_t run, double host_at) {
   if (run >= static_cast<int32_t>(schedule(p).size())) return;
   const int32_t index = run_items_of(p, run);
@@ -319,7 +321,8 @@ bool Engine::step_wait(int32_t p, const Item& item) {
   return false;
 }
 
-// Brings the host's clock to the device's time: the host goes on with the device.
+// Sets the host's clock to the device's time if it is behind, because the host has waited for the
+// device.
 void Engine::hold_host(Actor& a) const {
   if (a.h > now_) a.host_bound = std::max(a.host_bound, a.h);
   a.h = std::max(a.h, now_);
@@ -337,7 +340,8 @@ void Engine::resume(int32_t p, int32_t t) {
   schedule_step(p, now_);
 }
 
-// Attributes the player's time until the transfer for which it waited was done.
+// Adds the player's time until now, in which it waited for the transfer, to its uses of time: as a
+// bubble until the last player came, then as time of the transfer.
 void Engine::attribute_wait(int32_t p, int32_t t) {
   const Transfer& done = transfer(t);
   if (done.last >= 0 && done.last != p) {
@@ -355,7 +359,7 @@ Part* Engine::part_of(int32_t p, int32_t t) {
 }
 
 // Counts the time from d to the end of the transfer as exposed: the transfer's own time, and the
-// time of the transfers behind which it stood in the stream.
+// time of the transfers that were before it in its stream.
 void Engine::expose(int32_t p, int32_t t) {
   const double d = actor(p).d;
   double until = transfer(t).end;

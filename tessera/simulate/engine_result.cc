@@ -1,4 +1,5 @@
-// Engine: the result of a finished play, and the waits of an unfinished one.
+// The part of the engine that makes the outcome of a finished play, or the error of a play that
+// cannot go on.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,7 +27,8 @@ Outcome Engine::outcome() {
   return out;
 }
 
-// Adds the items of a stretch until `until`, last first.
+// Adds the items of the span's stretch that begin before `until` to the critical path, the last
+// item first.
 void Engine::add_stretch_parts(const Span& span, int32_t p, double until,
                                std::vector<PathPart>& out) const {
   std::vector<PathPart> parts;
@@ -45,8 +47,8 @@ void Engine::add_stretch_parts(const Span& span, int32_t p, double until,
   out.insert(out.end(), parts.rbegin(), parts.rend());
 }
 
-// Returns the critical path. It goes back from the end of the step along the waits; at the end of a
-// bubble it goes on at the player that came last.
+// Returns the critical path. It is followed backwards from the end of the step. Where a player was
+// in a bubble, the path goes on at the player that was waited for.
 std::vector<PathPart> Engine::critical_path() const {
   std::vector<PathPart> out;
   int32_t p = 0;
@@ -54,7 +56,7 @@ std::vector<PathPart> Engine::critical_path() const {
     if (actors_[i].d > actors_[static_cast<size_t>(p)].d) p = static_cast<int32_t>(i);
   }
   double at = actors_.empty() ? 0 : actors_[static_cast<size_t>(p)].d;
-  std::vector<size_t> next(actors_.size());  // spans from here on lie behind `at`
+  std::vector<size_t> next(actors_.size());  // by player: spans from this index on begin after `at`
   for (size_t i = 0; i < actors_.size(); ++i) next[i] = actors_[i].spans.size();
   while (at > 0) {
     const std::vector<Span>& spans = actors_[static_cast<size_t>(p)].spans;
@@ -90,15 +92,16 @@ std::vector<PathPart> Engine::critical_path() const {
 
 // ---- deadlock
 
-// Returns the transfer that is first in the stream of the part; -1: the stream is empty.
+// Returns the first transfer in the queue of the stream that the part joins; -1: the queue is
+// empty.
 int32_t Engine::first_in_stream(int32_t player, const Part& part) const {
   const auto& queue =
       actors_[static_cast<size_t>(player)].queues[static_cast<size_t>(part.item->stream)];
   return queue.empty() ? -1 : queue.front();
 }
 
-// Returns a text of what a player that is not finished waits for; `next`: the player to blame, -1:
-// none.
+// Returns a text that says what an unfinished player waits for. Sets `next` to the player that must
+// act first; -1: there is none.
 std::string Engine::waits_text(int32_t p, int32_t& next) const {
   const Actor& a = actors_[static_cast<size_t>(p)];
   next = -1;
@@ -109,7 +112,7 @@ std::string Engine::waits_text(int32_t p, int32_t& next) const {
     for (const auto& queue : a.queues) {
       if (t < 0 && !queue.empty()) t = queue.front();
     }
-    // A receive that never comes: the first by number.
+    // The player has ended but has unfinished transfers. The first of them by number is named.
     for (size_t open = 0; open < transfers_.size(); ++open) {
       const Transfer& gathering = transfers_[open];
       if (gathering.item->match < 0 || gathering.phase == Phase::kDone) continue;
@@ -122,7 +125,7 @@ std::string Engine::waits_text(int32_t p, int32_t& next) const {
   }
   const std::string me = fmt::format("rank {}", play_.players[static_cast<size_t>(p)].rank);
   if (t < 0) return me + " waits for what nobody issued";
-  // An earlier transfer may hold its stream.
+  // The transfer may wait for an earlier transfer in its stream, which is then looked at instead.
   for (size_t depth = 0; depth < transfers_.size(); ++depth) {
     const Transfer& open = transfers_[static_cast<size_t>(t)];
     int32_t before = -1;
@@ -145,7 +148,7 @@ std::string Engine::waits_text(int32_t p, int32_t& next) const {
     if (part != open.parts.end()) {
       if (!part->queued) continue;
       const int32_t before = first_in_stream(static_cast<int32_t>(q), *part);
-      if (before >= 0 && before != t) next = static_cast<int32_t>(q);  // it stands behind another
+      if (before >= 0 && before != t) next = static_cast<int32_t>(q);  // another is first there
       continue;
     }
     for (const Block& block : play_.players[q].blocks) {

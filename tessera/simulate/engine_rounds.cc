@@ -1,18 +1,20 @@
-// Rounds that repeat within one play. Once a round the engine makes a mark of its state: where each
-// player stands relative to the round, and what the player and every transfer that is not over will
-// do and when, relative to the mark. If the mark equals an earlier one, everything between the two
-// happens again and again while schedules go on alike: the engine takes that many rounds out of the
-// schedules (rounds.h) and adds what they would have added. The play then goes on as before, in a
-// step that is shorter by their time. Micro-batches of two sizes have two such stretches.
+// Counts rounds (rounds.h) that repeat exactly instead of playing them. Once a round the engine
+// makes a mark of its state. A mark has what each player is doing in the round, and what the player
+// and every unfinished transfer will do and when, relative to the time of the mark. If a mark
+// equals an earlier one, everything that happened between the two marks happens again as long as
+// the schedules repeat. The engine then takes the repeated rounds out of the schedules and adds
+// what they would have added to the results. The play goes on in a step that is shorter by the time
+// of these rounds. If micro-batches have two sizes, this is done for each size.
 //
-// With some schedules a micro-batch's blocks run in several repetitions, with gpipe its forward
-// pass in one and its backward pass in another. Micro-batches left out of the first repetition are
-// then left out of the later ones, too, and when a later one is found to repeat, the time of the
-// rounds that it lacks is added. If a later one does not repeat, the count is lost and the play
-// begins anew without counting.
+// With some schedules a micro-batch's blocks run in several repetitions; with gpipe the forward
+// pass is in one and the backward pass in another. Micro-batches that are left out of the first
+// repetition must then be left out of the later ones too. When a later repetition is found to
+// repeat, the time that the missing rounds would have taken in it is added. If a later repetition
+// does not repeat, the count is lost, and the play begins anew without counting.
 //
-// The host may get further ahead from mark to mark: if nothing waited for it between them, nothing
-// does later either, and the engine puts it ahead by what it would have gained.
+// The host may get further ahead of the device from mark to mark. If nothing waited for the host
+// between two marks, nothing will wait for it in the repeated rounds either. The engine then moves
+// the host's clock ahead by what the host would have gained in these rounds.
 #include <algorithm>
 #include <cmath>
 
@@ -21,10 +23,12 @@
 namespace tessera::engine {
 namespace {
 
-// Relative to the time since the step began: smaller differences are rounding errors.
+// Two times count as equal if they differ by at most this fraction of the time since the step
+// began.
 constexpr double kSameTime = 1e-12;
-constexpr size_t kMostMarks = 48;  // that are kept, the latest
-constexpr int64_t kKept = 8;       // rounds in which later repetitions come to repeat
+constexpr size_t kMostMarks = 48;  // the most marks that are kept
+// The number of rounds that are kept so that later repetitions can still be found to repeat.
+constexpr int64_t kKept = 8;
 
 bool same(const std::vector<double>& a, const std::vector<double>& b, double close) {
   return std::ranges::equal(a, b, [close](double x, double y) { return std::abs(x - y) <= close; });
@@ -80,8 +84,8 @@ void Engine::watch_rounds() {
   watch_next();
 }
 
-// Watches the next repetition: the first of a size of micro-batches, or a later one of a size of
-// which micro-batches were left out.
+// Goes on to watch the next repetition of to_watch_. A size's later repetitions are skipped if no
+// micro-batches of this size were left out of its first one.
 void Engine::watch_next() {
   lost_count_ = lost_count_ || due_;
   due_ = false;
@@ -108,8 +112,8 @@ size_t Engine::runs_a_round(int32_t p) const {
   return one.period * static_cast<size_t>(rounds().unit / one.unit);
 }
 
-// Notes that the watched player begins a run: a mark is due where its rounds begin, once all that
-// happens at that time has happened.
+// Handles the begin of a run of the watched player. If a round begins with the run, a mark is due
+// as soon as all that happens at this time has happened.
 void Engine::watch_run(int32_t p) {
   const Repetition& one = repetition(p);
   const auto run = static_cast<size_t>(actor(p).run);
@@ -119,16 +123,17 @@ void Engine::watch_run(int32_t p) {
   mark_due_ = now_ + kSameTime * now_;
 }
 
-// Returns the number of rounds after which every player is still among its own, with its last round
-// still to come; -1: some player is not.
+// Returns how many rounds may be left out such that every player is then still in its repetition
+// and has yet to play its last round; -1 if some player is not in such a position now.
 int64_t Engine::rounds_ahead() const {
   int64_t out = INT64_MAX;
   for (int32_t p = 0; p < static_cast<int32_t>(actors_.size()); ++p) {
     const Repetition& one = repetition(p);
     const auto run = static_cast<size_t>(actors_[static_cast<size_t>(p)].run);
     const size_t end = one.first + one.runs() - one.period;
-    // The first round may have items of a block's first run alone, the last round items of its last
-    // run; messages of the next run are received already.
+    // The first period does not count, because it may have items of only a block's first run. The
+    // last period does not count either, for items of a block's last run. One more run is kept,
+    // because receives of the next run are posted already.
     if (run < one.first + one.period || run + 1 >= end) return -1;
     out = std::min(out, static_cast<int64_t>((end - run - 2) / runs_a_round(p)));
   }
@@ -139,7 +144,7 @@ void Engine::take_mark() {
   mark_due_ = kNever;
   const int64_t ahead = rounds_ahead();
   if (ahead <= 0) {
-    if (!marks_.empty()) watch_next();  // the end comes
+    if (!marks_.empty()) watch_next();  // the repetition ends
     return;
   }
   Mark mark;
@@ -192,12 +197,12 @@ void Engine::note_player(int32_t p, Mark& mark) {
   notes.moment(stretch.d);
   if (stretch.head < 0) return;
   notes.moment(stretch.head_start);
-  const bool over = stretch.d <= mark.time;  // of its rest nobody asks then
+  const bool over = stretch.d <= mark.time;  // what is left of the head then does not matter
   notes.amount(over ? 0 : stretch.head_left - (mark.time - stretch.head_updated) * head_rate(p));
 }
 
-// Returns whether a transfer is over. A message that has arrived is over only when its receiver
-// knows of it.
+// Returns whether a transfer can have no more effect. A message must have arrived, and its receive
+// must be posted too.
 bool Engine::is_over(const Transfer& one) const {
   if (one.phase != Phase::kDone) return false;
   return one.item->kind == ItemKind::kIssue ||
@@ -212,7 +217,7 @@ int64_t Engine::relative_micro_batch(const Transfer& one, int64_t round) const {
 
 void Engine::note_transfers(Mark& mark) {
   std::erase_if(open_, [this](int32_t t) { return is_over(transfer(t)); });
-  // Transfers that began at one time may have come in any order.
+  // Sorted, because transfers that began at the same time may be in any order in open_.
   std::vector<std::array<int64_t, 4>> keys;
   for (const int32_t t : open_) {
     const Transfer& one = transfer(t);
@@ -246,7 +251,8 @@ void Engine::note_parts(const Transfer& one, Mark& mark) {
   for (const Part* part : parts) {
     notes.words({part->player, part->queued ? 1 : 0});
     notes.item(part->item);
-    // The transfers behind which it stood may count as exposed (expose()).
+    // Noted too are the transfers that were before this one in its queue, as long as expose() may
+    // still count them.
     int32_t t = part->before;
     while (t >= 0 && transfer(t).phase == Phase::kDone && transfer(t).end > actor(part->player).d) {
       notes.moment(transfer(t).start);
@@ -286,14 +292,14 @@ bool Engine::repeats(const Mark& before, const Mark& now) const {
 }
 
 // Returns how many of the `ahead` rounds to come may be left out. If there are later repetitions,
-// each of them must still begin to repeat with the rounds that are kept, and all players are at
-// work only after as many rounds as there are players.
+// some rounds are kept, so that each of these can still be found to repeat: as many rounds as there
+// are players, because only then all players are at work, and kKept more.
 int64_t Engine::rounds_to_leave_out(int64_t ahead) const {
   const bool has_later = rounds().repetitions.front().size() > 1;
   return has_later ? ahead - static_cast<int64_t>(actors_.size()) - kKept : ahead;
 }
 
-// Adds what happened between the marks `times` times more.
+// Adds to the results, `times` times, what happened between the two marks.
 void Engine::count_again(const Mark& before, const Mark& now, int64_t times) {
   const auto factor = static_cast<double>(times);
   left_out_s_ += (now.time - before.time) * factor;
@@ -324,7 +330,7 @@ void Engine::count_again(const Mark& before, const Mark& now, int64_t times) {
   }
 }
 
-// Takes so many micro-batches out of the schedules.
+// Takes this number of micro-batches of the watched rounds out of the schedules.
 void Engine::leave_out(int64_t micro_batches) {
   if (shorter_.schedules.empty()) shorter_ = own_timetable(play_);
   shorter_ = without_rounds(play_, shorter_, rounds(), micro_batches);

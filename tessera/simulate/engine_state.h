@@ -13,48 +13,51 @@
 
 namespace tessera::engine {
 
-// A `Span` is a part of a player's past. Spans of a player follow each other without holes.
+// A `Span` is an interval of a player's past and what the player did in it. The spans of a player
+// follow each other without gaps. They are kept only if a critical path is asked for.
 struct Span {
   double start = 0, end = 0;
   Spent what = Spent::kCompute;
   int32_t label = 0;
-  int32_t cause = -1;  // kBubble: the player that came last, at the span's end
-  // A stretch: items [from, to) of a run; h and d when it began.
+  int32_t cause = -1;  // kBubble: the player that was waited for and came at the end of the span
+  // If run_items >= 0, the span is a stretch (stretch.h): the items [from, to) of these run items,
+  // which began with the host clock `h` and the device's time `d`. `beside` is enough of its
+  // manner, because stretches are not rigid if a critical path is asked for.
   int32_t run_items = -1, from = 0, to = 0;
   double h = 0, d = 0;
-  Beside beside = Beside::kNothing;  // paths have no rigid stretches
+  Beside beside = Beside::kNothing;
 };
 
-struct Part {  // of a player in a transfer
+struct Part {  // the part that one player has in a transfer
   int32_t player = 0;
   int32_t slot = 0;
   const Item* item = nullptr;
-  BlockRef block;       // where the player's item stands
-  bool queued = false;  // stands in the queue of a stream (a receive never does)
-  int32_t before = -1;  // the transfer before it in that queue, if it had to wait for one
-  double share = 1;     // of its full speed, as the player's links allow
-  double rate = 1;      // as `share`, with the compute beside it
+  BlockRef block;       // the block of the player's item
+  bool queued = false;  // whether it is in the queue of a stream (a receive never is)
+  int32_t before = -1;  // the transfer that was before it in the queue when it came; -1: none
+  double share = 1;     // the fraction of full speed that the player's links allow
+  double rate = 1;      // `share`, made slower if the player computes at the same time
 };
 enum class Phase : uint8_t { kGathering, kLatency, kTransfer, kDone };
 struct Transfer {
   SmallVector<Part, 2> parts;
   Phase phase = Phase::kGathering;
-  const Item* item = nullptr;  // of who issues or sends
+  const Item* item = nullptr;  // of the player that issues or sends
   int64_t micro_batch = 0;
-  int32_t heads = 0;    // parts that are first of their stream
-  bool posted = false;  // a receive
-  int32_t last = -1;    // the player that came last
-  double ready = 0;     // when it came
+  int32_t heads = 0;    // number of parts that are first in the queue of their stream
+  bool posted = false;  // whether the receive of a message was posted
+  int32_t last = -1;    // of the players that have come, the last one; -1: none has come
+  double ready = 0;     // when that player came
   double start = 0, end = 0;
   double left = 0, rate = 1, updated = 0;
 };
 
-struct Slot {  // of a handle and micro-batch
+struct Slot {  // what is under way for one handle and micro-batch of a player
   int32_t transfer = -1;
   bool done = false;
 };
 
-// The queue of a stream: transfers in the order in which the player joined them.
+// The queue of a stream: transfers in the order in which the player came to them.
 class Queue {
  public:
   bool empty() const { return first_ == all_.size(); }
@@ -73,16 +76,17 @@ class Queue {
   size_t first_ = 0;
 };
 
-// The work of a player in State::kStretch: items [from, to) of its run from the host clock `h` and
-// the device's time `d` on. Where a stretch was cut, the item that was then at work comes before
-// them: the head, which began at `head_start` and ends at `d`.
+// The work of a player in State::kStretch: items [from, to) of the run, played from the host clock
+// `h` and the device's time `d` on. After a stretch was cut (cut_stretch), the item that was then
+// at work, the head, is played before these items; the head began at `head_start` and ends at `d`.
 struct Stretch {
   Manner manner;
   int32_t from = 0, to = 0;
   double h = 0, d = 0;
   int32_t head = -1;
   double head_start = 0;
-  double head_left = 0, head_updated = 0;  // of its time at full speed, and when that was so
+  // Time at full speed that the head still needed at the time `head_updated`.
+  double head_left = 0, head_updated = 0;
 };
 
 enum class State : uint8_t { kReady, kComputing, kWaiting, kStretch, kDraining, kFinished };
@@ -90,26 +94,28 @@ struct Actor {  // a player at work
   State state = State::kReady;
   double h = 0, d = 0;
   int32_t run = 0;  // index into the schedule
-  int32_t at = 0;   // item of the run
+  int32_t at = 0;   // index of the current item in the run
   int32_t run_items = -1;
-  double started = 0, left = 0, rate = 1, updated = 0;  // the kernel that runs
-  int32_t slot = -1;                                    // that it waits for
-  int32_t outstanding = 0;                              // transfers that are not done
-  int32_t loud = 0;                // of them, those that have started and use the links of the node
-  int32_t issued = 0;              // of them, collectives
-  int32_t last_done = -1;          // transfer
-  bool loading = false;            // counts in the load of its pool
-  bool links_see_compute = false;  // rates of transfers here take it into account
-  double host_bound = -1;          // until when the host was last waited for
+  // The kernel that runs started at `started`. At the time `updated` it still needed the time
+  // `left` at full speed, and from then on it runs at `rate`.
+  double started = 0, left = 0, rate = 1, updated = 0;
+  int32_t slot = -1;               // the slot that the player waits for
+  int32_t outstanding = 0;         // number of its transfers that are not done
+  int32_t loud = 0;                // of these, those that have started and use links in the node
+  int32_t issued = 0;              // of the outstanding ones, collectives
+  int32_t last_done = -1;          // the transfer that was done last
+  bool loading = false;            // whether the player counts in the load of its pool
+  bool links_see_compute = false;  // whether its transfers run at the rate beside compute
+  double host_bound = -1;          // the last time until which the device waited for the host
   Stretch stretch;
   std::vector<std::vector<int32_t>> past;     // by block: micro-batches of its runs so far
   std::vector<Queue> queues;                  // by stream
-  std::vector<int32_t> active;                // transfers that use its links
-  std::unordered_map<int32_t, int32_t> came;  // by match: how often
+  std::vector<int32_t> active;                // transfers that use the player's links
+  std::unordered_map<int32_t, int32_t> came;  // by match: how often the player has come
   std::vector<Span> spans;
 };
 
-struct Post {  // of a receive by the host, at a time to come
+struct Post {  // a receive that the host will post at `time`
   double time = 0;
   uint64_t order = 0;
   int32_t player = 0, run = 0, item = 0;
@@ -118,7 +124,7 @@ struct Post {  // of a receive by the host, at a time to come
   }
 };
 
-// Transfers by number; they keep their addresses.
+// A list of transfers by number. A transfer keeps its address when others are added.
 class TransferList {
  public:
   size_t size() const { return size_; }
@@ -137,30 +143,31 @@ class TransferList {
 
 inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
-struct PlayedStretch {  // items [from, to)
+struct PlayedStretch {  // a stretch that was played: items [from, to)
   int32_t run_items = 0, from = 0, to = 0;
   Manner manner;
 };
 
-// The state at one time in rounds (engine_rounds.cc).
+// The state of the engine at one time, for the comparison of rounds (engine_rounds.cc). Two marks
+// are compared by `words`, `times` and `hosts`.
 struct Mark {
   double time = 0;
-  int64_t round = 0;            // of the player that is watched
-  std::vector<int64_t> words;   // what is going on
-  std::vector<double> times;    // of that, relative to the mark
-  std::vector<double> hosts;    // by player: its host's clock, relative to the mark
-  std::vector<double> results;  // all players', until here
-  size_t stretches = 0;         // played until here
+  int64_t round = 0;            // the round that the watched player is in
+  std::vector<int64_t> words;   // what players and transfers are doing
+  std::vector<double> times;    // when that began and how much is left, relative to `time`
+  std::vector<double> hosts;    // by player: the host's clock, relative to `time`
+  std::vector<double> results;  // the results of all players until `time`
+  size_t stretches = 0;         // number of stretches that were played until `time`
 };
 
 class Engine {
  public:
-  // Makes an engine; if `counts_rounds`, it counts rounds that repeat where possible
-  // (engine_rounds.cc).
+  // Makes an engine. With `counts_rounds` it counts rounds that repeat instead of playing them,
+  // where it can (engine_rounds.cc).
   Engine(const Play& play, RunItemsTable& run_items, bool counts_rounds);
   Result<Outcome> run();
-  // Returns whether the outcome is void: rounds were left out of one repetition, but the time that
-  // they take in a later repetition was not found.
+  // Returns whether the outcome is invalid because rounds were left out of one repetition of the
+  // schedule, but the time that they take in a later repetition was not found.
   bool lost_count() const { return lost_count_; }
 
  private:
@@ -197,11 +204,12 @@ class Engine {
   void finish_stretch(int32_t p);
   void finish_head(int32_t p);
   void count_stretch(int32_t p, int32_t to, double end);
+  // How cut_stretch leaves a stretch.
   enum class CutOff : uint8_t {
-    kAtWork,  // an item, now the head
-    kWaits,   // the next item, for the host: there is no head
-    kEnds,    // the stretch ends now
-    kLeft     // the stretch has been left, inside a bundle
+    kAtWork,  // an item is at work; it is now the head
+    kWaits,   // no item is at work, because the next one waits for the host; there is no head
+    kEnds,    // the stretch ends at this time
+    kLeft     // the time is inside a bundle, and the player has left the stretch
   };
   CutOff cut_stretch(int32_t p);
   void leave_stretch(int32_t p);
@@ -269,7 +277,8 @@ class Engine {
   void add_stretch_parts(const Span& span, int32_t p, double until,
                          std::vector<PathPart>& out) const;
   tl::unexpected<Error> deadlock() const;
-  // Returns the transfer at the head of the stream in which the player's part stands; -1: none.
+  // Returns the first transfer in the queue of the stream that the player's part joins; -1: the
+  // queue is empty.
   int32_t first_in_stream(int32_t player, const Part& part) const;
   std::string waits_text(int32_t p, int32_t& next) const;
 
@@ -289,22 +298,23 @@ class Engine {
   std::vector<Actor> actors_;
   RunItemsTable& run_items_;
   std::vector<const std::vector<Run>*> schedules_;  // by player
-  bool path_;                                       // keep what the critical path is made of
-  // Counts, by run items, Manner and item, how often the item was played in a stretch, as
-  // differences.
+  bool path_;                                       // whether spans are kept for a critical path
+  // By run items, Manner and item: how often the item was played in a stretch, minus how often the
+  // item before it was. (A stretch then changes only the numbers at its two ends.)
   std::vector<std::array<std::vector<int64_t>, kManners>> stretches_;
   std::vector<std::vector<int32_t>> first_run_, last_run_;  // by player and block
   std::vector<std::vector<Slot>> slots_;                    // by player
-  // The first slot of a handle, by player and handle; -1: it has none yet.
+  // By player and handle: the index of the handle's first slot; -1: the handle has no slots yet.
   std::vector<std::vector<int32_t>> slot_base_;
   int64_t micro_batches_;
   TransferList transfers_;
-  // The transfers in which the k-th arrivals at a match meet, by match and k; -1: none yet.
+  // By match and k: the transfer in which the k-th items with this match meet; -1: none yet.
   std::vector<std::vector<int32_t>> meeting_;
-  Agenda agenda_;            // steps of players, and behind their numbers those of transfers
-  std::vector<Post> posts_;  // a heap, the next first
+  // Events of players (by player number) and of transfers (by number of players + transfer number).
+  Agenda agenda_;
+  std::vector<Post> posts_;  // a heap with the earliest first
   std::vector<PlayerResult> results_;
-  std::vector<double> loads_;  // of each pool: ranks at work
+  std::vector<double> loads_;  // by pool: the number of ranks at work
   std::vector<TraceEvent> trace_;
   double now_ = 0;
   uint64_t order_ = 0;
@@ -313,22 +323,24 @@ class Engine {
   struct Watch {
     size_t size = 0, repetition = 0;  // index into rounds_, and into the repetitions of each player
   };
-  std::vector<Watch> to_watch_;  // the next last
-  Watch watch_;                  // what is watched now
-  int32_t watched_ = -1;         // player at whose rounds marks are made; -1: none any more
-  std::vector<Rounds> rounds_;   // as they lie in the present schedules
-  // Micro-batches that were left out, by size. Their time in the watched repetition is still to be
-  // counted if `due_`.
+  std::vector<Watch> to_watch_;  // the next one is at the end
+  Watch watch_;                  // the repetition that is watched now
+  int32_t watched_ = -1;         // the player at whose rounds marks are made; -1: none
+  std::vector<Rounds> rounds_;   // with their positions in the present, shortened schedules
+  // By index into rounds_: the number of micro-batches that were left out. `due_`: the time that
+  // they would have taken in the watched repetition is still to be added.
   std::vector<int64_t> left_out_;
   bool due_ = false, lost_count_ = false;
-  double mark_at_ = 0, mark_due_ = kNever;  // of the next mark; when all of that time has happened
+  // Time of the next mark, and the time after which everything that happens at that time has
+  // happened, so that the mark can be made.
+  double mark_at_ = 0, mark_due_ = kNever;
   std::vector<Mark> marks_;
-  std::vector<int32_t> open_;                    // transfers that may not be over
-  std::vector<PlayedStretch> played_stretches_;  // while a player is watched
-  Timetable shorter_;
-  double left_out_s_ = 0;          // of the step
-  std::vector<DirectedUse> uses_;  // scratch
-  std::vector<Part*> parts_here_;  // scratch
+  std::vector<int32_t> open_;                    // all transfers that are not over, and some others
+  std::vector<PlayedStretch> played_stretches_;  // those played while a player is watched
+  Timetable shorter_;                            // the schedules without the micro-batches left out
+  double left_out_s_ = 0;                        // time of the step that was counted, not played
+  std::vector<DirectedUse> uses_;                // scratch
+  std::vector<Part*> parts_here_;                // scratch
 };
 
 }  // namespace tessera::engine

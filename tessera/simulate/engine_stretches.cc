@@ -1,6 +1,7 @@
-// Stretches: items of a player that are played at once, because nothing from outside disturbs them,
-// or only messages do, which slow the player's kernels by a constant factor (stretch.h). When
-// messages begin or end the stretch is cut: the item at work becomes the head of the rest.
+// The engine's play of stretches (stretch.h): items of a player that are played in one go, because
+// nothing from outside disturbs them, or only messages do, which slow the player's kernels by a
+// constant factor. When messages begin or end, the stretch is cut: the item that is then at work,
+// the head, is finished by itself, and the items after it go on as a new stretch.
 #include <algorithm>
 
 #include "tessera/simulate/engine_state.h"
@@ -8,14 +9,15 @@
 namespace tessera::engine {
 namespace {
 
-// The state of a stretch at a time: the items before `item` are done, at `d`; `item` begins at
-// `start`, which may be still to come.
+// The point at which a stretch is cut. The items before `item` are done, the last one at `d`, and
+// the host's clock is `h`. `item` begins at `start`, which may be later than now.
 struct Cut {
   int32_t item = 0;
   double h = 0, d = 0, start = 0;
 };
 
-// Cuts a stretch in which no item waits for the host: each begins when the one before it ends.
+// Returns the point now in a stretch in which no item waits for the host, so that each item begins
+// when the item before it ends.
 Cut cut_on_device(const Stretch& stretch, const std::vector<Suffix>& suffixes, double now) {
   const auto at = [&suffixes](int32_t item) { return suffixes.begin() + item; };
   const Suffix& whole = *at(stretch.from);
@@ -50,7 +52,8 @@ Cut cut_at(const Stretch& stretch, const RunItems& of_run, double now) {
   return cut;
 }
 
-// Returns whether the item is behind the first of its bundle. No stretch begins there.
+// Returns whether the item is in a bundle and not its first item. No stretch may begin at such an
+// item.
 bool in_bundle(const RunItems& of_run, int32_t item) {
   if (static_cast<size_t>(item) == of_run.items.size()) return false;
   const Bundle* bundle = of_run.bundle(static_cast<size_t>(item));
@@ -59,8 +62,8 @@ bool in_bundle(const RunItems& of_run, int32_t item) {
 
 }  // namespace
 
-// Returns what moves beside a stretch. Messages count from when they use a link, whether or not
-// they slow kernels: a collective may meet them there.
+// Returns which transfers move at the player now. A message counts as soon as it uses a link, even
+// if it does not slow kernels, because it may slow a collective on that link.
 Beside Engine::beside_of(int32_t p) {
   const std::vector<int32_t>& active = actor(p).active;
   const bool any = std::any_of(active.begin(), active.end(),
@@ -75,8 +78,8 @@ double Engine::head_rate(int32_t p) {
   return head.kind == ItemKind::kCompute ? 1 / of_run.slowed(a.stretch.manner.beside) : 1;
 }
 
-// Begins a stretch at the current item if it is in one and nothing but messages moves at this
-// player.
+// Begins a stretch at the current item, if the item begins one of at least two items and no
+// transfer other than messages moves at the player. Returns false if it does not begin a stretch.
 bool Engine::begin_stretch(int32_t p) {
   Actor& a = actor(p);
   if (a.loud > 0) return false;
@@ -92,7 +95,8 @@ bool Engine::begin_stretch(int32_t p) {
   return true;
 }
 
-// Returns the rigid manner if it goes further and no item waits for the host, else the plain one.
+// Returns the manner in which to play a stretch from the item on: rigid if the rigid stretch has
+// more items and none of them waits for the host, else plain.
 Manner Engine::manner_of(int32_t p, Beside beside, int32_t from, double h, double d) {
   const RunItems& of_run = run_items(actor(p).run_items);
   const Manner plain{beside, false}, rigid{beside, true};
@@ -104,7 +108,7 @@ Manner Engine::manner_of(int32_t p, Beside beside, int32_t from, double h, doubl
   return can ? rigid : plain;
 }
 
-// Plays the items from `from` on, behind the head if there is one.
+// Begins to play the items from `from` on as a stretch, after the head if there is one.
 void Engine::play_stretch(int32_t p, Manner manner, int32_t from, double h, double d) {
   Actor& a = actor(p);
   const Suffix& rest = run_items(a.run_items).of(manner)[static_cast<size_t>(from)];
@@ -128,7 +132,7 @@ void Engine::finish_stretch(int32_t p) {
   a.state = State::kReady;
 }
 
-// Ends the head: the rest of the stretch began at that time.
+// Counts the head, if there is one, as done. The rest of the stretch began when the head ended.
 void Engine::finish_head(int32_t p) {
   Actor& a = actor(p);
   if (a.stretch.head < 0) return;
@@ -144,7 +148,7 @@ void Engine::finish_head(int32_t p) {
   account.exposed_s += time;
 }
 
-// Counts the items before `to`, which ended at `end`.
+// Counts the stretch's items before `to` as played. The last of them ended at `end`.
 void Engine::count_stretch(int32_t p, int32_t to, double end) {
   Actor& a = actor(p);
   const Stretch& stretch = a.stretch;
@@ -165,7 +169,8 @@ void Engine::count_stretch(int32_t p, int32_t to, double end) {
   a.d = std::max(a.d, end);
 }
 
-// Puts the item at work, if there is one, at the head of the rest of the stretch.
+// Cuts the stretch now: counts the items that are done. The item at work, if there is one, becomes
+// the head, and the stretch then consists of the items after it. Returns what was found.
 Engine::CutOff Engine::cut_stretch(int32_t p) {
   Actor& a = actor(p);
   Stretch& stretch = a.stretch;
@@ -198,7 +203,8 @@ Engine::CutOff Engine::cut_stretch(int32_t p) {
   return CutOff::kAtWork;
 }
 
-// Leaves the stretch: its head, or the item that waits for the host, is played by itself.
+// Ends the stretch after it was cut. The player goes on item by item, from the head or from the
+// item that waits for the host.
 void Engine::leave_stretch(int32_t p) {
   Actor& a = actor(p);
   const Stretch& stretch = a.stretch;
@@ -220,7 +226,8 @@ void Engine::leave_stretch(int32_t p) {
     a.rate = compute_rate(p);
     return schedule_step(p, now_ + a.left / a.rate);
   }
-  // The head is a collective of the player alone that is on its way; its wait follows.
+  // The head is a collective in which only this player takes part, and it is under way. Its wait
+  // follows.
   a.state = State::kReady;
   join_underway(p, item, stretch.head_start);
   ++a.at;
@@ -228,8 +235,8 @@ void Engine::leave_stretch(int32_t p) {
   a.slot = slot_of(p, item);
 }
 
-// Interrupts a stretch in its middle: something that uses the links of the node begins to move at
-// the player.
+// Interrupts the player's stretch, if it plays one, because a transfer that uses links of the node
+// begins to move at the player.
 void Engine::interrupt(int32_t p) {
   Actor& a = actor(p);
   if (a.state != State::kStretch) return;
@@ -237,7 +244,7 @@ void Engine::interrupt(int32_t p) {
   if (how == CutOff::kAtWork || how == CutOff::kWaits) leave_stretch(p);
 }
 
-// Changes the manner of a stretch where messages begin or end beside it.
+// Goes on with the stretch in another manner, if messages have begun or ended at the player.
 void Engine::change_rate(int32_t p) {
   Actor& a = actor(p);
   const Beside beside = beside_of(p);
@@ -261,8 +268,8 @@ void Engine::change_rate(int32_t p) {
   play_stretch(p, manner_of(p, beside, stretch.from, stretch.h, end), stretch.from, stretch.h, end);
 }
 
-// Leaves a stretch that is cut inside a bundle: counts what is behind, and has the rest of the
-// bundle played by itself.
+// Ends a stretch that is cut inside a bundle. Counts the items that are done; the rest of the
+// bundle is played item by item.
 void Engine::leave_in_bundle(int32_t p, const Bundle& bundle) {
   Actor& a = actor(p);
   const RunItems& of_run = run_items(a.run_items);
@@ -305,7 +312,9 @@ void Engine::leave_in_bundle(int32_t p, const Bundle& bundle) {
   a.slot = s;
 }
 
-// Takes over the collective of a bundle as a transfer of its own from now on.
+// Handles the collective of a bundle when the player leaves the bundle. If the collective is still
+// running, it becomes a transfer; if it has ended, its time is counted. `now`: the state of the
+// bundle; `start`: when the bundle began.
 void Engine::take_over(int32_t p, const Bundle& bundle, const InBundle& now, double start) {
   const Item& item = run_items(actor(p).run_items).items[static_cast<size_t>(bundle.issue)];
   if (now.latency_left == 0 && now.collective_left == 0) {

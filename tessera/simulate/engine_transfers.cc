@@ -1,4 +1,4 @@
-// Transfers: collectives and messages on streams and links.
+// The part of the engine that moves transfers: collectives and messages on streams and links.
 #include <algorithm>
 #include <limits>
 
@@ -17,7 +17,7 @@ DirectedUse directed(const Part& part) {
   }
 }
 
-// Returns whether the item uses links or streams that the player's own work uses, too.
+// Returns whether the transfer disturbs a stretch: it is a collective, or uses links in the node.
 bool is_loud(const Item& item) { return item.kind == ItemKind::kIssue || item.use.inner > 0; }
 
 }  // namespace
@@ -26,7 +26,7 @@ void Engine::schedule_transfer(int32_t t, double time) {
   agenda_.set(static_cast<int32_t>(actors_.size()) + t, time, order_++);
 }
 
-// Returns the transfer to which the player's next arrival at the item's match belongs.
+// Returns the transfer in which the item takes part, and makes it if no other player has come yet.
 int32_t Engine::transfer_of(int32_t p, const Item& item, int64_t micro_batch) {
   const auto make = [&] {
     Transfer& fresh = transfers_.add();
@@ -63,8 +63,8 @@ void Engine::join(int32_t p, const Item& item) {
   if (met) enter_stream(t, transfer(t).parts.size() - 1);
 }
 
-// Enters the stream behind the transfers in it. A message that needs its receiver enters when the
-// receiver is there: until then others may pass it.
+// Puts the part into the queue of its stream. A message that must wait for its receiver is put
+// there only when the receive is posted, so that until then other messages may pass it.
 void Engine::enter_stream(int32_t t, size_t index) {
   Part& part = transfer(t).parts[index];
   Queue& queue = actor(part.player).queues[static_cast<size_t>(part.item->stream)];
@@ -76,8 +76,8 @@ void Engine::enter_stream(int32_t t, size_t index) {
   try_start(t);
 }
 
-// Joins a collective of the player alone that began in the past, at `start_s`, as if nothing had
-// slowed it; returns its transfer.
+// Makes a transfer of a collective in which only this player takes part and that began earlier, at
+// `start_s`. It is taken to have run at full speed until now. Returns the transfer.
 int32_t Engine::join_underway(int32_t p, const Item& item, double start_s) {
   const Run& run = run_of(p);
   const int32_t t = transfer_of(p, item, run.micro_batch);
@@ -104,7 +104,8 @@ int32_t Engine::join_underway(int32_t p, const Item& item, double start_s) {
   return t;
 }
 
-// Posts a receive: it stands in no stream and only lets the message come.
+// Posts a receive. A receive joins no stream. It only lets the message start, if the message waits
+// for its receiver.
 void Engine::post(int32_t p, const Item& item, int64_t micro_batch, BlockRef block) {
   const int32_t t = transfer_of(p, item, micro_batch);
   Transfer& message = transfer(t);
@@ -256,7 +257,7 @@ double Engine::compute_rate(int32_t p) const {
   return 1 / (slowdown * crowd(player(p).pool));
 }
 
-// Returns how many times longer everything takes at a pool.
+// Returns how many times longer all work of a pool takes because more ranks than cores are at work.
 double Engine::crowd(int32_t pool) const {
   if (pool < 0) return 1;
   const auto i = static_cast<size_t>(pool);
@@ -276,8 +277,9 @@ void Engine::add_load(int32_t pool, double ranks) {
   }
 }
 
-// Returns the share of its speed that crowded cores leave a transfer. Its price is that of its
-// group alone, the crowding by the group itself included.
+// Returns the fraction of its full speed at which a transfer runs because of crowded cores. The
+// price of the transfer already includes that the ranks of its own group crowd the cores, so only
+// other ranks count here.
 double Engine::own_share(const Transfer& moving) const {
   if (moving.item->members == 0) return 1;
   double share = 1;
@@ -303,7 +305,8 @@ void Engine::update_compute(int32_t p) {
   schedule_step(p, now_ + a.left / a.rate);
 }
 
-// Updates the shares of the player's links, then the rates of the transfers concerned.
+// Computes the shares of the player's links anew, and then the rates of the transfers that use
+// them.
 void Engine::update_links(int32_t p) {
   const Actor& a = actor(p);
   if (a.active.empty()) return update_slowing(p);
@@ -323,7 +326,7 @@ void Engine::update_links(int32_t p) {
   update_slowing(p);
 }
 
-// Updates the rates of the player's transfers where compute begins or ends beside them.
+// Updates the rates of the player's transfers when the player begins or ends to compute.
 void Engine::update_slowing(int32_t p) {
   Actor& a = actor(p);
   a.links_see_compute = a.state == State::kComputing;

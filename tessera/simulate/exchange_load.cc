@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-struct Moved {  // elements, in either direction
+struct Moved {  // numbers of elements that go out and come in
   int64_t out = 0, in = 0;
   int64_t most() const { return std::max(out, in); }
 };
@@ -25,8 +25,8 @@ int64_t most_of(const std::vector<Moved>& all) {
 ExchangeLoad exchange_load(const Issue& issue, const std::vector<int64_t>& nodes) {
   std::vector<Moved> inside(nodes.size()), leaving(nodes.size());
   std::map<int64_t, Moved> of_node;
-  std::map<int64_t, std::set<int64_t>> reached;       // by node, nodes
-  std::vector<std::set<size_t>> peers(nodes.size());  // by member, members of other nodes
+  std::map<int64_t, std::set<int64_t>> reached;       // by node: the nodes that it sends to
+  std::vector<std::set<size_t>> peers(nodes.size());  // by member: its peers on other nodes
   const auto count = [&](size_t source, size_t taker, int64_t elements) {
     if (source == taker || elements == 0) return;
     const int64_t from = nodes[source], to = nodes[taker];

@@ -1,5 +1,5 @@
-// Counts the bytes of an exchange that stay inside nodes and that leave them, from what its members
-// hold and need (cost/collective_cost.h prices the count).
+// Counts how many bytes of an exchange stay inside nodes and how many leave them, from the boxes
+// that its members hold and need. cost/collective_cost.h then prices the exchange by these counts.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-// Returns the load of an issue without a combiner, or of an exchange of named rows. `nodes`: the
-// node of each member, in any numbering.
+// Returns the load of an issue, which must have no combiner or be an exchange of named rows.
+// `nodes`: by member, the number of its node in any numbering.
 ExchangeLoad exchange_load(const Issue& issue, const std::vector<int64_t>& nodes);
 
 }  // namespace tessera

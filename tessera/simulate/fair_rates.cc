@@ -6,8 +6,9 @@
 
 namespace tessera::engine {
 
-// Raises all rates together, as shares of a link. A rate stops when one of its links is full or
-// when the transfer is at its own full speed.
+// Raises all rates together (progressive filling), such that each transfer takes an equal share of
+// its most used link. A rate stops to rise when one of its links is full or when the transfer has
+// its own full speed.
 std::vector<double> fair_rates(const std::vector<DirectedUse>& uses) {
   constexpr double kFull = 1 + 1e-12;
   const size_t n = uses.size();
@@ -25,7 +26,7 @@ std::vector<double> fair_rates(const std::vector<DirectedUse>& uses) {
   DirectedUse left;
   left.fill(1);
   for (size_t open = n; open > 0;) {
-    // The level at which the next link is full, or the next transfer at full speed.
+    // The share at which the next link is full or the next transfer has its full speed.
     double level = std::numeric_limits<double>::infinity();
     DirectedUse weights{};
     for (size_t r = 0; r < left.size(); ++r) {

@@ -1,12 +1,12 @@
-// A bit for each copy of a buffer: whether the copy lives. Buffers of equally many copies have
-// neighbouring bits, for each slot in words of their own, so that the copies that a run finds and
-// leaves are compared and written by words.
+// A `LivingCopies` has a bit for each copy of each buffer, which says whether the copy lives. The
+// copies in slot k of all buffers with the same number of copies have neighbouring bits in words of
+// their own. So all copies that belong to one micro-batch are read and written word by word.
 //
 //   LivingCopies living(slots);  // by buffer: how many copies it has
 //   living.set(buffer, slot, true);
 //   LivingCopies::Mask some = living.no_buffers();
 //   living.add(buffer, some);
-//   living.read(some, micro_batch, found);  // those in `some` whose copy of the micro-batch lives
+//   living.read(some, micro_batch, found);  // those of `some` whose copy of the micro-batch lives
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ namespace tessera {
 
 class LivingCopies {
  public:
-  // Makes the bits, none of them set. `slots`: number of copies by buffer.
+  // Makes the bits; no copy lives. `slots`: the number of copies by buffer.
   explicit LivingCopies(const std::vector<int64_t>& slots) {
     for (const int64_t count : slots) {
       Group& group = groups_[count];
@@ -34,7 +34,7 @@ class LivingCopies {
     }
     words_.assign(size_, 0);
   }
-  LivingCopies(const LivingCopies&) = delete;  // places point into it
+  LivingCopies(const LivingCopies&) = delete;  // the places have pointers to the groups
   LivingCopies& operator=(const LivingCopies&) = delete;
 
   bool lives(size_t buffer, int64_t slot) const {
@@ -54,7 +54,7 @@ class LivingCopies {
     const Place& at = place_[buffer];
     mask[at.group->in_mask + at.word] |= at.bit;
   }
-  // Reads into `out` the buffers of the mask whose copy of the micro-batch lives.
+  // Sets `out` to the buffers of the mask `of` whose copy for the micro-batch lives.
   void read(const Mask& of, int64_t micro_batch, Mask& out) const {
     visit(micro_batch,
           [&](size_t word, size_t in_mask) { out[in_mask] = words_[word] & of[in_mask]; });

@@ -24,36 +24,39 @@ bool takes_place(When when, bool first, bool last) {
   return when == When::kAlways || (when == When::kFirst && first) || (when == When::kLast && last);
 }
 
-// Returns whether the tensor depends on a micro-batch; else it is a parameter in some form (cast,
-// cut, reordered).
+// Returns whether the tensor's value belongs to a micro-batch. Other tensors are forms of a
+// parameter (cast, cut, reordered).
 bool of_micro_batch(const Program& program, const Tensor& tensor) {
   return tensor.dims.empty() ||
          std::any_of(tensor.dims.begin(), tensor.dims.end(),
                      [&](const Dim& dim) { return dim.name == program.micro_batch_dim; });
 }
 
-// The bytes that a framework keeps for the program's buffers, and takes beside them.
+// The bytes that a framework keeps for the program's buffers, and the workspaces that it takes in
+// addition.
 struct Scratch : HeldBuffers {
-  // Workspaces that live while a compute instruction runs, by instruction. Each is an instance of
-  // its own behind the instances of the buffers.
+  // By compute instruction: the index of its workspace, which lives while the instruction runs. A
+  // workspace counts as one more buffer, with a number after those of the program's buffers.
   std::map<const Instruction*, size_t> workspaces;
   std::vector<int64_t> workspace_bytes;
   std::vector<std::string> names;
 };
 
-// Returns the output that holds the statistics which an op keeps for its gradient.
+// Returns the output in which the op keeps statistics for its gradient; null if it keeps none.
 const Output* statistics_of(const Graph& graph, const Compute& compute) {
   const int statistics = info_of(graph.op(compute.op)).statistics;
   return statistics < 0 ? nullptr : &compute.outputs[static_cast<size_t>(statistics)];
 }
 
-// Returns the parameter of a gradient, through other forms of it; invalid: of an activation.
+// Returns the parameter of which the tensor is a gradient, perhaps in another form; invalid if the
+// tensor is no gradient of a parameter.
 TensorId parameter_of(const Graph& graph, const Tensor& gradient) {
   if (gradient.role != Role::kGradient || !gradient.of.valid()) return {};
   return graph.parameter_of(gradient.of);
 }
 
-// Keeps the largest buffer of each parameter's gradient all the time; the others are parts of it.
+// Marks the largest buffer of each parameter's gradient as held all the time. The other buffers of
+// the gradient are parts of it and take no memory of their own.
 void keep_gradients(const Program& program, const Graph& graph, Scratch& out) {
   std::map<TensorId, size_t> whole;
   for (const Buffer& buffer : program.buffers) {
@@ -98,15 +101,15 @@ Scratch scratch_of(const Program& program, const Graph& graph, const Style& styl
   return out;
 }
 
-// A change in a run of a block: a buffer is touched for the first time, or freed. Workspaces have
-// numbers behind those of the buffers.
+// A change of the live memory in a run of a block: a buffer or workspace begins to live at its
+// first touch, or ends. Numbers of workspaces come after those of buffers.
 struct Change {
   int64_t instruction = 0;
   size_t buffer = 0;
   bool begins = true;
 };
 
-// A run of the schedule, as far as it matters which run of its block it is.
+// A kind of run of a block: whether the run is the block's first or last one.
 struct Variant {
   BlockRef block;
   bool first = false, last = false;
@@ -139,8 +142,8 @@ std::vector<Change> changes_of(const Program& program, const Scratch& scratch,
   return out;
 }
 
-// The changes of the program's blocks, each found when it is first asked for. Programs that are
-// made of this one (alike_programs.h) have the same changes.
+// The changes in each block of the program, which are found when they are first asked for. Programs
+// that are made from this program (alike_programs.h) have the same changes.
 class BlockChanges {
  public:
   BlockChanges(const Program& program, const Scratch& scratch)
@@ -158,7 +161,8 @@ class BlockChanges {
   std::map<Variant, std::vector<Change>> by_variant_;
 };
 
-// Returns when a change takes place in a run of so many instructions that take equally long, 0..1.
+// Returns when a change takes place in a run, as a fraction of the run's time, if the run has this
+// number of instructions and all take equally long.
 double share_of(const Change& change, size_t instructions) {
   const double behind = change.begins ? 0 : 1;
   return (static_cast<double>(change.instruction) + behind) /
@@ -171,7 +175,8 @@ std::pair<double, double> equal_share(const Program& program, size_t r, double s
   return {share * static_cast<double>(r), share * static_cast<double>(r + 1)};
 }
 
-// Times of one run's instructions.
+// Gives the times of changes in one run: from the events of its instructions, or, without events,
+// as if all instructions took equally long.
 class RunClock {
  public:
   RunClock(double start, double end, size_t instructions,
@@ -188,7 +193,7 @@ class RunClock {
       if (event.instruction > change.instruction) break;
       const bool this_one = event.instruction == change.instruction;
       start_ = std::max(start_, this_one && change.begins ? event.start_s : event.end_s);
-      if (this_one && change.begins) break;  // its end counts for what comes behind it
+      if (this_one && change.begins) break;  // the event's end counts for the next change
     }
     return start_;
   }
@@ -200,8 +205,8 @@ class RunClock {
   size_t next_ = 0;
 };
 
-// Emulates what a caching allocator reserves. Rounds of micro-batches that bring nothing new are
-// left out.
+// Emulates what a caching allocator reserves. Once many runs in a row have reserved nothing more,
+// further runs that are like the others are left out.
 class Emulation {
  public:
   Emulation(const Program& program, const Scratch& scratch, Style::Allocator kind)
@@ -219,8 +224,9 @@ class Emulation {
     if (settled_ || address_[instance] == kNone) return;
     allocator_.free(std::exchange(address_[instance], kNone));
   }
-  // Prepares each run; `is_alive` tells which instances live. `alike`: the run is like most runs of
-  // its block; blocks of the step are not, nor are last runs, which reduce gradients.
+  // Must be called before each run. `is_alive` tells which instances live. `alike`: the run is like
+  // most runs of its block. Runs of the prologue and update are not alike, and neither are last
+  // runs, because these reduce gradients.
   template <class IsAlive>
   void next_run(bool alike, const IsAlive& is_alive) {
     quiet_ = allocator_.peak_reserved_bytes() == reserved_ ? quiet_ + 1 : 0;
@@ -246,7 +252,7 @@ class Emulation {
 
   CachingAllocator allocator_;
   static constexpr int64_t kNone = -1;
-  std::vector<int64_t> address_;  // by instance: buffer and slot
+  std::vector<int64_t> address_;  // by instance (a copy of a buffer): its address, or kNone
   size_t settles_after_;
   size_t quiet_ = 0;
   bool settled_ = false;
@@ -286,7 +292,7 @@ class Replay {
     }
   }
 
-  // Goes through the schedule, up to the change number `until` if there is one.
+  // Plays the whole schedule, or only the first `until` changes if `until` is set.
   void run(Emulation* emulation, std::optional<size_t> until = {}) {
     for (const Buffer& buffer : program_.buffers) {
       if (scratch_.resident[buffer.id.index()]) begin(buffer.id.index(), 0, emulation);
@@ -311,10 +317,11 @@ class Replay {
   double peak_share() const { return peak_share_; }
   size_t peak_change() const { return peak_change_; }
   std::vector<MemorySample> take_timeline() { return std::move(timeline_); }
-  // Returns intervals of the largest buffers, as many copies as may be named. Needs events.
+  // Returns the intervals in which copies of the largest buffers live, at most kMostIntervals in
+  // all. Needs events.
   std::vector<LiveInterval> take_intervals(const Graph& graph);
-  // Returns the bytes of one copy of a buffer, or of a workspace behind them; copies(): how many
-  // live.
+  // `bytes` returns the bytes of one copy of a buffer or of a workspace. `copies` returns how many
+  // copies of a buffer live.
   int64_t bytes(size_t buffer) const { return bytes_[buffer]; }
   int64_t copies(size_t buffer) const {
     int64_t count = 0;
@@ -362,7 +369,7 @@ class Replay {
     return equal_share(program_, r, times_.step_s);
   }
 
-  // Plays one run; false: `until` is reached.
+  // Plays one run. Returns false if change number `until` is reached.
   bool run_block(size_t r, const BlockRunStep& step, Emulation* emulation,
                  std::optional<size_t> until) {
     const auto& [first, last] = ends_.at(step.block);
@@ -382,8 +389,8 @@ class Replay {
     int64_t highest = live_;
     double highest_at = start;
     if (events_.empty()) sample(start);
-    int64_t most = before;  // of this run alone, and the change that first reaches it
-    size_t most_at = 0;
+    int64_t most = before;  // the most live bytes in this run
+    size_t most_at = 0;     // the change that first reaches `most`
     for (size_t c = 0; c < changes.size(); ++c) {
       const Change& change = changes[c];
       const bool workspace = change.buffer >= program_.buffers.size();
@@ -424,13 +431,13 @@ class Replay {
     return true;
   }
 
-  // The effect of a run of a block on the live bytes, relative to those before the run.
+  // The effect of a run of a block on the live bytes, relative to the bytes before the run.
   struct Effect {
     int64_t adds = 0, most = 0;
     size_t most_at = 0;  // the change that first reaches `most`
   };
-  // The last run of a variant that was played change by change. A run that finds the same copies
-  // alive does the same.
+  // The last run of a variant that was played change by change. If a later run of the variant finds
+  // the same copies alive, it has the same effect.
   struct KnownRun {
     bool is_known = false;
     LivingCopies::Mask touches, found, left;
@@ -444,7 +451,8 @@ class Replay {
     }
     return known;
   }
-  // Repeats the known run; false: this run does not do what the known one did, or none is known.
+  // Applies the effect of the known run to this run. Returns false if no run is known, or if this
+  // run finds other copies alive than the known run.
   bool repeat(KnownRun& known, size_t r, const BlockRunStep& step,
               const std::vector<Change>& changes) {
     scratch_mask_.resize(known.touches.size());
@@ -478,7 +486,7 @@ class Replay {
   void sample(double time, int64_t bytes) {
     if (!times_.details) return;
     if (!timeline_.empty() && timeline_.back().bytes == bytes) return;
-    // Several changes at one time leave two samples: the highest, and the last.
+    // If several changes happen at the same time, two samples are kept: the highest and the last.
     const auto at = [&](size_t behind) {
       return timeline_.size() >= behind && timeline_[timeline_.size() - behind].time_s == time;
     };
@@ -492,9 +500,9 @@ class Replay {
   BlockChanges& changes_;
   const MemoryTimes& times_;
   LivingCopies living_;
-  std::map<Variant, KnownRun> known_runs_;  // where sizes alone are asked for
+  std::map<Variant, KnownRun> known_runs_;  // used only if nothing but sizes is asked for
   LivingCopies::Mask scratch_mask_;
-  std::vector<size_t> first_instance_;         // by buffer: of its slot 0
+  std::vector<size_t> first_instance_;         // by buffer: the instance of its slot 0
   std::vector<size_t> buffer_of_;              // by instance
   std::vector<int64_t> bytes_;                 // by buffer, of one copy
   ByBlock<std::pair<int64_t, int64_t>> ends_;  // micro-batches of the first and the last run
@@ -504,14 +512,14 @@ class Replay {
   double peak_time_ = 0, now_ = 0;
   size_t peak_run_ = 0;
   double peak_share_ = 0;
-  size_t done_ = 0, peak_change_ = 0;  // changes
+  size_t done_ = 0, peak_change_ = 0;  // number of changes so far, and at the peak
   std::vector<MemorySample> timeline_;
   struct Span {
     size_t buffer = 0;
     double start_s = 0, end_s = 0;
   };
-  std::vector<double> began_;  // by instance
-  std::vector<Span> spans_;    // of what has ended
+  std::vector<double> began_;  // by instance: when it began to live
+  std::vector<Span> spans_;    // intervals of the instances that have ended
 };
 
 std::string what_is(const Program& program, const Graph& graph, const Buffer& buffer) {
@@ -573,7 +581,8 @@ std::vector<LiveInterval> Replay::take_intervals(const Graph& graph) {
   return out;
 }
 
-// Returns the live buffers: the largest by name, the rest by what they are.
+// Returns the live buffers. The largest kMostNamed are listed by name; the others are summed for
+// each value of LiveBuffer::what.
 std::vector<LiveBuffer> live_buffers(const Program& program, const Graph& graph,
                                      const Scratch& scratch, const Replay& replay) {
   std::vector<LiveBuffer> all;
@@ -602,14 +611,15 @@ std::vector<LiveBuffer> live_buffers(const Program& program, const Graph& graph,
   return all;
 }
 
-// Returns the rings of a group inside a node: one a link of the device (docs/theory/cost-model.md
-// section 4.2).
+// Returns the number of rings that a group inside a node uses: one for each link of the device
+// (docs/theory/cost-model.md section 4.2).
 int64_t inner_channels(const NodeType& type) {
   if (type.inner.kind != LinkKind::kNvlink && type.inner.kind != LinkKind::kDirect) return 2;
   return type.device.generation->rings_in_node;
 }
 
-// Finds the groups that the program calls and the peers that it exchanges messages with.
+// Finds the groups in which the program issues collectives, and the number of ranks with which it
+// exchanges messages.
 void find_partners(const Program& program, MemorySizes& out) {
   std::vector<bool> calls(program.groups.size(), false);
   std::set<int> peers;
@@ -626,7 +636,7 @@ void find_partners(const Program& program, MemorySizes& out) {
   out.peers = static_cast<int64_t>(peers.size());
 }
 
-// Returns the bytes of a channel to one neighbour.
+// Returns the bytes of the buffers of one channel to one neighbour.
 int64_t connection_bytes(const NodeType& type) {
   const bool nvlink = type.inner.kind == LinkKind::kNvlink || type.inner.kind == LinkKind::kDirect;
   return 4 * kMebibyte + kMebibyte / 2 + (nvlink ? 47 * kMebibyte / 10 : 0);  // Simple, LL, LL128
@@ -655,7 +665,7 @@ MemorySizes sizes_of(const Program& program, const Scratch& scratch, const Style
   MemorySizes out;
   if (style.allocator == Style::Allocator::kPlanned) {
     replay.run(nullptr);
-    // The arena does not contain what unfused kernels keep.
+    // Live bytes may be more than the arena, which has no room for what unfused kernels keep.
     out.reserved_bytes =
         std::max(program.arena_bytes[static_cast<size_t>(Tier::kDevice)], replay.peak());
   } else {
@@ -697,7 +707,8 @@ int64_t communication_bytes(const Program& program, const Cluster& cluster,
   return communication_bytes(program, partners, cluster, devices);
 }
 
-// Counts the buffers of a group's rings: for incoming data, between nodes also for outgoing data.
+// Counts the buffers of the rings of a group. A ring has a buffer for incoming data, and between
+// nodes also one for outgoing data.
 int64_t group_communication_bytes(const NodeType& type, bool inside) {
   if (type.device.generation->processor) return 0;
   const int64_t inner = inner_channels(type);

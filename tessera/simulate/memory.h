@@ -1,8 +1,8 @@
-// Device memory of one rank over a step: the bytes that are live at each time, the buffers that are
-// live at the peak, and the memory that the runtime or a framework takes for them
-// (docs/theory/cost-model.md sections 6.3 and 6.4). The program decides what is live: a buffer from
-// the first instruction that touches it to its Free; parameters, states and tables always.
-// docs/reference/memory.md explains the figures.
+// Device memory of one rank over a step: how many bytes are live at each time, which buffers are
+// live at the peak, and how much memory the runtime or a framework takes for them
+// (docs/theory/cost-model.md sections 6.3 and 6.4). The program decides what is live: a buffer is
+// live from the first instruction that touches it to its Free; parameters, states and tables are
+// always live. docs/reference/memory.md explains the figures.
 #pragma once
 
 #include <memory>
@@ -17,44 +17,51 @@
 
 namespace tessera {
 
-// Times of a rank's runs and instructions. All may be left empty: then every run of the schedule
-// takes an equal share of the step, and every instruction an equal share of its run. The order, and
-// with it every figure in bytes, is right in any case.
+// Times of a rank's runs and instructions. All may be left empty. Then every run of the schedule
+// takes an equal share of the step, and every instruction an equal share of its run. Figures in
+// bytes do not depend on these times, because the order of instructions does not.
 struct MemoryTimes {
   double step_s = 0;
   std::vector<std::pair<double, double>> runs;  // start and end by position in the schedule
-  std::span<const TraceEvent> events;           // of this rank: those of the compute lane count
-  bool details = true;  // false: neither timeline nor what is live at the peak, sizes alone
+  std::span<const TraceEvent> events;           // of this rank; only the compute lane's are used
+  bool details = true;  // false: only sizes are computed, without timeline and at_peak
 };
 
-// Computes the memory of a rank. `peak_bytes` and `reserved_bytes` of the planned allocator are the
-// arena, to the byte. Where a style's unfused kernels keep more than the program's buffers,
-// `reserved_bytes` is at least the live bytes. `timeline`: with events a sample for each change,
-// else the start, peak and end of each run. `intervals`: with events, of the largest buffers, at
-// most 5,000 in all; where no buffer is left out, the intervals that hold between two samples sum
-// to the timeline's bytes.
-//
-// `low`, `high`: bounds of the total. Low: live bytes at the peak, the context and half of the
-// estimated communication buffers; high: reserved bytes, the context and twice these buffers.
+// Computes the memory of a rank:
+//   peak_bytes, reserved_bytes  With the planned allocator both are exactly the arena's size. But
+//                               if a style's unfused kernels keep more than the program's buffers,
+//                               reserved_bytes is at least live_bytes.
+//   timeline                    With events a sample for each change, else samples for the start,
+//                               peak and end of each run.
+//   intervals                   Only with events: of the largest buffers, at most 5,000 intervals
+//                               in all. If no buffer is left out, the bytes of the intervals that
+//                               are live between two samples sum to the timeline's bytes.
+//   low                         Live bytes at the peak, the context and half of the estimated
+//                               communication buffers.
+//   high                        Reserved bytes, the context and twice the estimated communication
+//                               buffers.
 MemoryUse memory_use(const Program& program, const Graph& graph, const Cluster& cluster,
                      const RankDevices& devices, const Style& style, const MemoryTimes& times = {});
 
-// A program's buffers as a style's framework holds them, by buffer.
+// By buffer of a program: the bytes that the framework of a style holds for it.
 struct HeldBuffers {
-  std::vector<int64_t> bytes;  // of one copy, with what kernels keep beside it for their gradients
-  std::vector<bool> resident;  // there all the time, whatever lifetime the program gives it
+  // Bytes of one copy, with the additional values that kernels keep for their gradients.
+  std::vector<int64_t> bytes;
+  std::vector<bool> resident;  // whether it is held all the time, whatever its lifetime
 };
 HeldBuffers held_buffers(const Program& program, const Graph& graph, const Style& style);
 
 // The figures of a rank's memory that depend neither on the machine nor on times.
 struct MemorySizes {
   int64_t live_bytes = 0, reserved_bytes = 0;  // as in MemoryUse
-  size_t peak_run = 0;      // position in the schedule of the run in which most lives
-  double peak_share = 0;    // of that run's time; 0 in run 0: from the beginning of the step
-  std::vector<int> groups;  // that the program calls
-  int64_t peers = 0;        // that it exchanges messages with
+  size_t peak_run = 0;  // position in the schedule of the run in which the peak is
+  // When the peak is reached, as a fraction of that run's time. 0 in run 0: at the start of the
+  // step.
+  double peak_share = 0;
+  std::vector<int> groups;  // groups in which the program issues collectives
+  int64_t peers = 0;        // number of ranks with which the program exchanges messages
 };
-// The options of a style on which these figures depend.
+// The options of a style on which MemorySizes depend.
 struct MemoryStyle {
   Style::Allocator allocator = Style::Allocator::kPlanned;
   bool gradient_buffers = false, fused_attention = true;
@@ -62,11 +69,12 @@ struct MemoryStyle {
   explicit MemoryStyle(const Style& style);
   friend bool operator==(const MemoryStyle&, const MemoryStyle&) = default;
 };
-// Computes sizes of a program and of programs that are made of it (alike_programs.h): the buffers
-// that begin and end in a block are found once for all of them.
+// Computes the MemorySizes of a program and of programs that are made from it (alike_programs.h).
+// Which buffers begin and end in each block is found once for all these programs.
 class AlikeMemory {
  public:
-  AlikeMemory(const Program& first, const Graph& graph, const Style& style);  // both outlive it
+  // `first` and `graph` must outlive the object.
+  AlikeMemory(const Program& first, const Graph& graph, const Style& style);
   ~AlikeMemory();
   AlikeMemory(AlikeMemory&&) noexcept;
   MemorySizes sizes(const Program& program);
@@ -75,19 +83,23 @@ class AlikeMemory {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-// Returns the memory of these sizes in a step of equal runs, without details.
+// Returns the memory of a program with these sizes, without details, as if all runs of the step
+// took the same time.
 MemoryUse memory_use(const Program& program, const MemorySizes& sizes, const Cluster& cluster,
                      const RankDevices& devices, double step_s);
 
 // Returns the bytes that a communication library keeps on the device for the groups and peers of a
-// program (section 6.4: buffers a connection and channel); 0 where the devices are CPUs.
+// program (docs/theory/cost-model.md section 6.4: a buffer for each connection and channel); 0 if
+// the devices are CPUs.
 int64_t communication_bytes(const Program& program, const Cluster& cluster,
                             const RankDevices& devices);
-// Returns these bytes for one group with a member on a device of this type, all in one node or not;
-// the next function, for one peer that messages go to or come from.
+// `group_communication_bytes` returns the bytes that the library keeps for one group of which a
+// member is on a device of this type. `inside`: all members are in one node.
+// `peer_communication_bytes` returns the bytes for one rank with which messages are exchanged.
 int64_t group_communication_bytes(const NodeType& type, bool inside);
 int64_t peer_communication_bytes(const NodeType& type);
-// Multiple of these bytes that the upper bound of a program's memory counts (MemoryUse::high).
+// How many times the estimated communication bytes count in the upper bound of a program's memory
+// (MemoryUse::high).
 inline constexpr double kCommunicationAtMost = 2;
 // Returns the bytes that the matrix library keeps for its kernels.
 int64_t library_workspace_bytes(const Device& device);

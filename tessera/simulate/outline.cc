@@ -21,7 +21,7 @@ namespace {
 using engine::Item;
 using engine::ItemKind;
 
-// Numbers of meetings: equal keys get equal numbers.
+// Gives numbers to meetings of items (Item::match). Equal keys get equal numbers.
 using Key = std::vector<int64_t>;
 class Numbers {
  public:
@@ -33,19 +33,19 @@ class Numbers {
   std::map<Key, int32_t> known_;
 };
 
-// Pieces of one tensor that cross between two classes. A rank of one class may send more pieces
-// than a rank of the other receives (meshes of different sizes): the i-th of the larger number
-// meets the (i mod the smaller)-th.
+// How many pieces of one tensor a rank of one class sends to another class, and a rank of the other
+// class receives. If meshes differ, one side may have fewer pieces, n: the i-th piece of the other
+// side then meets its piece (i mod n).
 struct Crossing {
   int32_t sends = 0, receives = 0;
 };
-// Returns the key of a crossing. `smaller`: of micro-batches of the smaller size, which may cross
-// in other pieces.
+// Returns the key of a crossing. `smaller`: whether it belongs to the smaller micro-batches, which
+// may cross in other pieces.
 Key crossing_key(int32_t from, int32_t to, TensorId tensor, int64_t tag, bool smaller) {
   return {from, to, tensor.value, tag, smaller ? 1 : 0};
 }
 
-// Returns the index of the value in a table in which equal entries are once.
+// Returns the index of the value in the table. Adds the value if the table does not have it yet.
 template <class T>
 int32_t entry(std::vector<T>& table, std::map<T, int32_t>& known, const T& value) {
   const auto [it, fresh] = known.try_emplace(value, static_cast<int32_t>(table.size()));
@@ -72,7 +72,8 @@ class Works {
   std::map<std::array<double, 6>, std::vector<int32_t>> known_;
 };
 
-// Marks what an op that routes makes or reads, also in another dtype or under other dims.
+// Returns, by tensor, whether an op of WorkClass::kRouting makes or reads the tensor, or a form of
+// it with another dtype or other dims.
 std::vector<bool> routed_tensors(const Graph& graph) {
   std::vector<bool> routed(graph.tensors().size());
   for (const Op& op : graph.ops()) {
@@ -91,7 +92,7 @@ std::vector<bool> routed_tensors(const Graph& graph) {
   return routed;
 }
 
-struct Shared {  // by all players
+struct Shared {  // what the outlines of all players share
   const Lowered& lowered;
   const Cluster& cluster;
   NodeSharing& sharing;
@@ -105,8 +106,8 @@ struct Shared {  // by all players
   std::map<PricedMessage, int32_t> messages = {};
   std::map<PricedCopy, int32_t> copies = {};
   std::map<int64_t, int32_t> pools = {};  // by node
-  // The works of a program's ops, in the order of the program. A program that is made of this one
-  // (alike_programs.h) has ops of the same sizes and so the same works.
+  // Indices into Outline::works for the ops of a program, in the order of the program. A program
+  // that is made from another (alike_programs.h) has ops of the same sizes, and so the same works.
   struct WorksOfProgram {
     int64_t part = 0;
     std::vector<int32_t> works;
@@ -117,15 +118,16 @@ struct Shared {  // by all players
     size_t member;
     int64_t bytes;
   };
-  std::vector<Sent> sent = {};                                 // by distinct issues
-  std::vector<std::pair<const Issue*, int64_t>> busiest = {};  // likewise
+  // Results of sent_bytes and busiest_bytes for issues that do not move alike (moves_alike).
+  std::vector<Sent> sent = {};
+  std::vector<std::pair<const Issue*, int64_t>> busiest = {};
   struct Loaded {
     const Issue* issue;
     std::vector<int64_t> nodes;
     ExchangeLoad load;
   };
-  std::vector<Loaded> loads = {};  // likewise, and by where the members sit
-  // By tensor: tokens on the way to or from their experts, made or read by an op that routes.
+  std::vector<Loaded> loads = {};  // results of load
+  // By tensor: whether it has tokens on their way to or from their experts (routed_tensors).
   std::vector<bool> routed = routed_tensors(lowered.lowering->graph());
   int64_t choices = most_choices(lowered.lowering->graph());
 
@@ -134,7 +136,7 @@ struct Shared {  // by all players
     return lowered.programs.at(out.classes.all[player].representative);
   }
   int32_t class_of(int rank) const { return out.classes.of_rank[static_cast<size_t>(rank)]; }
-  // Returns the bytes that the member sends, without a codec.
+  // Returns the bytes that the member sends if no codec is used.
   int64_t sent_bytes(const Issue& issue, size_t member) {
     for (const Sent& one : sent) {
       if (one.member == member && moves_alike(*one.issue, issue)) return one.bytes;
@@ -142,7 +144,7 @@ struct Shared {  // by all players
     sent.push_back({&issue, member, sent_traffic(issue, member).bytes});
     return sent.back().bytes;
   }
-  // Returns the bytes that the busiest member sends or takes. A halo is a small part of the array.
+  // Returns the bytes that the busiest member sends or takes (few for a halo).
   int64_t busiest_bytes(const Issue& issue) {
     for (const auto& [known, bytes] : busiest) {
       if (moves_alike(*known, issue)) return bytes;
@@ -166,7 +168,7 @@ struct Shared {  // by all players
     busiest.emplace_back(&issue, most);
     return most;
   }
-  // Returns the load of an exchange. `nodes`: GroupFacts::nodes.
+  // Returns the load of an exchange (exchange_load.h). `nodes`: GroupFacts::nodes.
   ExchangeLoad load(const Issue& issue, const std::vector<int64_t>& nodes) {
     for (const Loaded& known : loads) {
       if (known.nodes == nodes && moves_alike(*known.issue, issue)) return known.load;
@@ -174,7 +176,7 @@ struct Shared {  // by all players
     loads.push_back({&issue, nodes, exchange_load(issue, nodes)});
     return loads.back().load;
   }
-  // Returns whether both move the same bytes: buffers and the op make no difference.
+  // Returns whether both name rows alike, so that the same bytes move. Buffers and op may differ.
   static bool alike(const std::optional<NamedRows>& a, const std::optional<NamedRows>& b) {
     if (!a || !b) return a.has_value() == b.has_value();
     return a->rows == b->rows && a->most == b->most && a->counted == b->counted &&
@@ -187,8 +189,7 @@ struct Shared {  // by all players
              return x.hold == y.hold && x.need == y.need;
            });
   }
-  // Returns the label that `name` and `what` make; 0 where nobody asks
-  // (SimulateOptions::has_labels).
+  // Returns the label for the texts name() and what(); 0 unless SimulateOptions::has_labels.
   template <class Name, class What>
   int32_t label(const Name& name, const What& what) {
     return options.has_labels() ? known_label(name(), what()) : 0;
@@ -242,7 +243,7 @@ class PlayerOutline {
     for (const auto& [ref, block] : program_.blocks) add_handles(ref, block);
     for (size_t g = 0; g < program_.groups.size(); ++g) groups_.emplace_back();
     channels_ = message_channels(program_);
-    // Streams of the communicators, of copies, of messages to each peer.
+    // There is a stream for each communicator, one for copies, and one for messages to each peer.
     player_.streams = static_cast<int32_t>(program_.groups.size() + 1 + channels_.to.size());
     find_pool();
     if (type_.device.synchronous) find_pairs();
@@ -281,7 +282,7 @@ class PlayerOutline {
     std::string axes;
     GroupPlacement where;
     std::vector<int64_t> classes;
-    std::vector<int64_t> nodes;  // by member, numbered in the order in which they come
+    std::vector<int64_t> nodes;  // by member: its node, numbered in the order of first members
   };
 
   void add_handles(BlockRef ref, const std::vector<Instruction>& block) {
@@ -315,7 +316,7 @@ class PlayerOutline {
     return block_.items.back();
   }
 
-  // Returns the row of a kind and axes; adds to its counts.
+  // Returns the index of the row for this kind and axes, and adds a transfer of these bytes to it.
   int32_t account(const std::string& kind, const std::string& axes, int64_t bytes) {
     const auto [it, fresh] =
         accounts_.try_emplace({kind, axes}, static_cast<int32_t>(rows_.size()));
@@ -332,7 +333,7 @@ class PlayerOutline {
     return shared_.cluster.locate(shared_.lowered.devices.device_of(rank)).node;
   }
 
-  // Makes a pool of the node's cores if it has more ranks than cores: the ranks share them.
+  // If the node has more ranks than cores, makes a pool of the node's cores, which its ranks share.
   void find_pool() {
     if (type_.cores == 0) return;
     const int64_t node = shared_.cluster.locate(device_).node;
@@ -351,8 +352,7 @@ class PlayerOutline {
     player_.ranks = static_cast<double>(std::max<int64_t>(mine, 1));
   }
 
-  // Finds collectives of synchronous devices that are issued and waited for in the same run of a
-  // block: they are carried out at their wait.
+  // Finds collectives that are carried out at their wait: it is in the block that issues them.
   void find_pairs() {
     for (const auto& [ref, block] : program_.blocks) {
       std::map<int, size_t> issued;
@@ -419,8 +419,9 @@ class PlayerOutline {
     return facts;
   }
 
-  // Returns the bytes of the whole array on one member (collective_cost.h); for an exchange, of an
-  // array of which each member would move what the busiest member does.
+  // Returns the bytes of the whole array on one member, as collective_cost.h wants them. For an
+  // exchange these are the bytes of an array such that, in an all-to-all of it, each member would
+  // move as many bytes as the busiest member of the exchange.
   int64_t whole_bytes(const Issue& issue) {
     if (issue.kind == CollectiveKind::kExchange) {
       const auto [it, fresh] = exchanged_.try_emplace(key_of(issue), 0);
@@ -444,8 +445,8 @@ class PlayerOutline {
     return message_bytes(issue.codec, issue.dtype, elements);
   }
 
-  // Returns what members of several nodes copy to one another, and where. Counting takes long for
-  // more members than kMostCounted, and few exchanges among so many are between neighbours.
+  // Returns the counted load of an exchange over several nodes, else an empty load. With more than
+  // kMostCounted members it is empty too, because counting would take long.
   ExchangeLoad load(const Issue& issue, const GroupFacts& facts) {
     constexpr int64_t kMostCounted = 256;
     const bool sums = issue.combiner && !issue.named;
@@ -458,8 +459,8 @@ class PlayerOutline {
     return it->second;
   }
 
-  // Makes a key that is equal for equal layers, which send alike: who holds and needs what is
-  // listed once in a program, and alike in the programs of other stages.
+  // Returns a key that is equal for issues that move alike, such as those of equal layers. It has
+  // the addresses of the lists of boxes, because a program has equal lists only once.
   static Key key_of(const Issue& issue) {
     Key key{issue.group, static_cast<int64_t>(issue.kind), static_cast<int64_t>(issue.dtype),
             issue.combiner ? static_cast<int64_t>(*issue.combiner) : -1};
@@ -502,12 +503,13 @@ class PlayerOutline {
     return tokens ? Moves::kTokens : Moves::kActivations;
   }
 
-  // Returns the experts that each token goes to, where tokens move.
+  // Returns the number of experts that each token goes to if the issue moves tokens, else 1.
   int64_t choices(const Issue& issue) const {
     return moves(issue) == Moves::kTokens ? shared_.choices : 1;
   }
 
-  // Returns whether the host waits at once for the collective that moves this tensor.
+  // Returns whether the host waits right after the issue, because the style does not overlap
+  // collectives of gradients (or parameters) with compute.
   bool blocks(const Issue& issue) const {
     const TensorId tensor = issue.transfers[0].tensor;
     const Style& style = shared_.options.style;
@@ -515,8 +517,8 @@ class PlayerOutline {
     return is_parameter(tensor) && !style.overlap_parameters;
   }
 
-  // Adds the reduction of gradients that the host waits for: behind the block's work and its
-  // messages, or where they are needed first.
+  // Adds a postponed reduction of gradients, for which the host waits. Such a reduction is added at
+  // the end of the block, after its work and messages, or where its result is first needed.
   void add_late(size_t which) {
     const size_t place = late_[which];
     late_.erase(late_.begin() + static_cast<std::ptrdiff_t>(which));
@@ -556,7 +558,8 @@ class PlayerOutline {
     item.label = shared_.label([&] { return moved_tensors(issue, graph_); },
                                [&] { return kind + " " + where.axes; });
     if (item.parties > 1) {
-      // The stage, not its place among the rank's own stages, which may differ within the group.
+      // The key has the number of the stage in the plan and not its index on the rank, because the
+      // index may differ between members of the group.
       const bool is_once = ref_.kind == BlockKind::kPrologue || ref_.kind == BlockKind::kUpdate;
       const auto chunk = static_cast<size_t>(program_.family(ref_).chunk);
       Key key{0,
@@ -574,7 +577,8 @@ class PlayerOutline {
     }
     if (type_.device.synchronous) {
       item.members = static_cast<int32_t>(group.members.size());
-      // Another wait may stand elsewhere; the engine keeps the outcome only if the host waits.
+      // The program's own wait may come later. For it the engine keeps the outcome only if the host
+      // waits here.
       return add_wait(item.handle, 0,
                       !postponed_.contains({ref_, static_cast<size_t>(instruction_)}));
     }
@@ -585,7 +589,7 @@ class PlayerOutline {
 
   const std::string& stage_axis() const { return shared_.lowering().plan().plan.stage_axis; }
 
-  // Returns the number of messages that leave the node together.
+  // Returns how many messages leave the node at a time: one for each rank of the place on the node.
   int64_t share(int from) const {
     const PlaceId place = shared_.lowering().plan().places_of(from)[0];
     return shared_.sharing.ranks_on_node(place, from);
@@ -606,7 +610,7 @@ class PlayerOutline {
         push(ItemKind::kSend, PriceTag::kMessage, message(program_.rank, send.peer, bytes));
     item.lane = Lane::kMessage;
     item.spent = Spent::kMessage;
-    // a synchronous receiver takes it itself
+    // A synchronous device itself receives the message, so the sender waits for it.
     item.rendezvous = bytes > engine::kEagerBytes || type_.device.synchronous;
     item.handle = handles_.at(send.handle);
     item.stream = channels_.to.at(send.peer);
@@ -706,7 +710,7 @@ class PlayerOutline {
     add_wait(item.handle, 0, false);
   }
 
-  // Adds the rows that are expected to come and to leave.
+  // Adds a copy of the rows that are expected to move to and from the device.
   void add(const Instruction&, const FetchRows& fetch) {
     const RowCache& cache = program_.caches[static_cast<size_t>(fetch.cache)];
     const Tier rests = program_.buffer(cache.rests.front()).tier;
@@ -739,11 +743,11 @@ class PlayerOutline {
   std::vector<TrafficRow> rows_;
   std::vector<std::vector<PriceTag>> all_tags_;  // by block
   std::vector<PriceTag> tags_;
-  std::vector<int32_t> works_;                         // of the ops so far
-  const std::vector<int32_t>* known_works_ = nullptr;  // of a program that is alike
-  size_t computes_ = 0;                                // so far
-  std::map<int, int32_t> handles_;                     // of the program -> of the player
-  std::set<int> receives_;                             // of the program's handles
+  std::vector<int32_t> works_;                         // of the ops that were added so far
+  const std::vector<int32_t>* known_works_ = nullptr;  // works of the program this one is made from
+  size_t computes_ = 0;                                // number of computes that were added so far
+  std::map<int, int32_t> handles_;                     // handle of the program -> of the player
+  std::set<int> receives_;                             // handles of the program's receives
   std::vector<GroupFacts> groups_;
   std::map<std::pair<std::string, std::string>, int32_t> accounts_;
   MessageChannels channels_;
@@ -752,9 +756,10 @@ class PlayerOutline {
   std::map<Key, ExchangeLoad> loads_;
   std::map<Key, int64_t> seen_;
   std::map<Key, int32_t> sent_, received_;
-  std::map<std::pair<BlockRef, size_t>, size_t> deferred_;  // wait -> issue
-  std::set<std::pair<BlockRef, size_t>> postponed_;         // issues
-  std::vector<size_t> late_;                                // issues of the block, for its end
+  // From find_pairs: position of a wait -> of the issue that is played there; all such issues.
+  std::map<std::pair<BlockRef, size_t>, size_t> deferred_;
+  std::set<std::pair<BlockRef, size_t>> postponed_;
+  std::vector<size_t> late_;  // positions of the block's issues that add_late() will add
   // State of the block that is being outlined:
   BlockRef ref_;
   engine::Block block_;

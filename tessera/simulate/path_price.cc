@@ -11,11 +11,11 @@
 namespace tessera {
 namespace {
 
-// Groups with more members are priced without a list of who copies what to whom, which takes long
-// to make.
+// Groups with more members than this are priced without a list of which member copies what to
+// which, because the list takes long to make.
 constexpr int64_t kMostListed = 256;
 
-// Returns the ranks that work together in a step, group by group.
+// Returns the groups of a step over these axes, each as the list of its ranks.
 std::vector<std::vector<int64_t>> groups_over(const Axes& axes, const Mesh& mesh) {
   std::vector<std::vector<int64_t>> out;
   for (int64_t rank = 0; rank < mesh.size(); ++rank) {
@@ -85,14 +85,16 @@ class PathPrices {
       most = std::max(most, traffic(what, member).bytes);
     return most;
   }
-  // Returns the bytes by the formula of the search for the path, which adds 1 for each step.
+  // Returns the bytes of a step by path_cost, the formula by which paths are searched. The formula
+  // adds 1 for each step, which is taken off.
   int64_t formula_bytes(const Layout& from, const ConversionStep& step) const {
     const double elements = path_cost(from, {step}, mesh_, shape_) - 1;
     return static_cast<int64_t>(elements) * dtype_bytes(dtype_);
   }
 
-  // Returns the bytes that collective() asks for: the whole array on one member; for an exchange,
-  // an array of which each member would send as much as the busiest member does.
+  // Returns the bytes that collective() takes: those of the whole array on one member. For an
+  // exchange these are the bytes of an array such that, in an all-to-all of it, each member would
+  // send as much as the busiest member of the exchange.
   static int64_t whole_bytes(const Issue& issue, int64_t sent, int64_t members) {
     const Transfer& transfer = issue.transfers.front();
     const auto most = [&](const SharedBoxes& boxes) {

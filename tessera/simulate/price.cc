@@ -12,14 +12,15 @@ namespace {
 using engine::Item;
 using engine::ItemKind;
 
-struct Costs {  // of the outline's tables
+struct Costs {  // costs by index into the outline's tables of the same names
   std::vector<OpCost> works;
   std::vector<CollectiveCost> collectives, messages, copies;
 };
 
-// Returns the load if tokens cross the network once for each node that has one of their experts,
-// with experts chosen evenly: of N nodes k choices reach N (1 - (1 - 1/N)^k), the own one among
-// them. Tokens that no longer cross are copied inside the node where they arrive.
+// Returns the load of an all-to-all of tokens in which a token crosses the network only once for
+// each node that has one of its experts. With experts chosen evenly, k choices reach N (1 - (1 -
+// 1/N)^k) of N nodes, including the token's own. The other copies of a token are made inside the
+// node where the token arrives.
 ExchangeLoad once_a_node(const PricedCollective& one) {
   const auto nodes = static_cast<double>(one.where.nodes);
   const auto members = static_cast<double>(one.where.members);
@@ -40,7 +41,7 @@ ExchangeLoad once_a_node(const PricedCollective& one) {
 Costs costs_of(const Outline& outline, const Cluster& cluster, const Style& style) {
   Costs out;
   const auto ranks = static_cast<int64_t>(outline.classes.of_rank.size());
-  std::vector<OpCosts> ops;  // by part; its devices work side by side
+  std::vector<OpCosts> ops;  // by part; all devices of a node are taken to work at the same time
   for (const ClusterPart& part : cluster.parts) {
     const int64_t side_by_side = std::min(ranks, part.type.devices);
     ops.emplace_back(part.type.device, style, cluster.profile.get(), side_by_side,
@@ -132,14 +133,15 @@ class PlayerPricing {
     }
     return 0;
   }
-  // Leaves `share` of the transfer; the rest runs in pieces beside the kernels that make or take
-  // them.
+  // Shortens the item to `share` of the transfer. The rest of the transfer is taken to run in
+  // pieces, while the kernels run that make or read these pieces.
   static void show(Item& item, double share) {
     item.latency_s *= share;
     item.work_s *= share;
   }
 
-  static double crowd(const GroupPlacement& where) {  // members of a node beyond four
+  // Returns how many members more than four a node has.
+  static double crowd(const GroupPlacement& where) {
     return static_cast<double>(std::max<int64_t>(0, where.members_a_node - 4));
   }
 

@@ -1,6 +1,7 @@
-// Programs -> priced items for the engine, in two steps. The outline says what each instruction is,
-// on which stream it runs and what it meets; pricing fills in what it costs on a machine in a
-// style. Equal work is priced once; an outline can be priced again and again.
+// Makes priced items for the engine from programs, in two steps. First the outline says what each
+// instruction is, on which stream it runs and which items of other players it meets. Then pricing
+// fills in how long each item takes on a machine in a style. Equal work is priced once. One outline
+// can be priced for many machines and styles.
 #pragma once
 
 #include <string>
@@ -14,30 +15,31 @@
 
 namespace tessera {
 
-// The price of an item: an index into the outline's table of its type.
+// Says where the price of an item comes from: an index into the table of this type in the outline.
 struct PriceTag {
   enum Type : uint8_t { kNone, kWork, kCollective, kMessage, kCopy } type = kNone;
   int32_t id = 0;
-  int64_t times = 0;  // in a step
+  int64_t times = 0;  // how often the item is played in a step
 };
 struct PricedWork {
-  int64_t part = 0;  // of the cluster
+  int64_t part = 0;  // number of the cluster's part whose devices do the work
   OpWork work;
 };
-// The data of a collective: values between the ops of a layer, tokens to and from their experts (an
-// all-to-all of what a routing op makes or reads: WorkClass::kRouting), or something else.
+// The data that a collective moves. kActivations: values that go from one op of a layer to the
+// next. kTokens: tokens on their way to and from their experts, which is an all-to-all of what an
+// op of WorkClass::kRouting makes or reads. kOther: anything else.
 enum class Moves : uint8_t { kOther, kActivations, kTokens };
 struct PricedCollective {
   CollectiveKind kind = CollectiveKind::kExchange;
   GroupPlacement where;
   int64_t bytes = 0;
   Moves moves = Moves::kOther;
-  ExchangeLoad load = {};  // of an exchange over several nodes
-  int64_t choices = 1;     // of tokens: the experts that each of them goes to
+  ExchangeLoad load = {};  // only for an exchange over several nodes
+  int64_t choices = 1;     // only for kTokens: the number of experts that each token goes to
   friend auto operator<=>(const PricedCollective&, const PricedCollective&) = default;
 };
-// Returns the most experts that a token goes to: the size of the dim that counts a router's
-// choices.
+// Returns the largest number of experts that a router of the graph chooses for a token: the size of
+// the dim of a router's choices.
 int64_t most_choices(const Graph& graph);
 struct PricedMessage {
   int64_t from = 0, to = 0, bytes = 0, share = 1;
@@ -54,29 +56,31 @@ struct Outline {
   RankDevices devices;
   engine::Play play;                                     // items without times
   std::vector<std::vector<std::vector<PriceTag>>> tags;  // by player, block, item
-  std::vector<std::vector<TrafficRow>> rows;  // by player and account: kind, axes, count, bytes
-  std::vector<std::string> what;              // of Play::labels: "einsum", "all_reduce tp", ...
+  // By player and account; only kind, axes, count and bytes are set.
+  std::vector<std::vector<TrafficRow>> rows;
+  std::vector<std::string> what;  // by label of Play::labels: "einsum", "all_reduce tp", ...
   std::vector<PricedWork> works;
   std::vector<PricedCollective> collectives;
   std::vector<PricedMessage> messages;
   std::vector<PricedCopy> copies;
 };
-// Makes the outline. It also depends on which transfers the style overlaps and on whether the
-// cluster has a profile.
+// Makes the outline. Beside the programs, the outline depends on which transfers the style overlaps
+// and on whether the cluster has a profile.
 Result<Outline> make_outline(Lowered& lowered, const Cluster& cluster,
                              const SimulateOptions& options);
 
 struct PricedPlayer {
-  std::vector<TrafficRow> rows;      // with the algorithm of the largest
-  std::array<double, 5> source_s{};  // device time by CostSource
-  double uncertain_s = 0;            // sum of device time x relative uncertainty
-  double flops = 0;                  // executed, a step
+  std::vector<TrafficRow> rows;      // by account, with the algorithm of the largest transfer
+  std::array<double, 5> source_s{};  // device time in a step, by CostSource
+  double uncertain_s = 0;            // sum over the items of device time x relative uncertainty
+  double flops = 0;                  // executed in a step
 };
 struct Priced {
   engine::Play play;
   std::vector<PricedPlayer> players;
 };
-// Returns the outline's play without times, to be priced again and again.
+// Returns the play of the outline, without times. price() fills them in and can be called for the
+// same object many times.
 Priced unpriced(const Outline& outline);
 void price(const Outline& outline, const Cluster& cluster, const SimulateOptions& options,
            Priced& out);

@@ -11,10 +11,11 @@
 namespace tessera::engine {
 namespace {
 
-constexpr int64_t kMostUnit = 64;    // micro-batches of a round
-constexpr size_t kLeastPeriods = 3;  // from so many on a stretch of a schedule is a repetition
+constexpr int64_t kMostUnit = 64;    // the most micro-batches of a round
+constexpr size_t kLeastPeriods = 3;  // the fewest periods that make a repetition
 
-// One player's schedule, as far as it has blocks of one size of micro-batches.
+// Finds repetitions in one player's schedule. Only runs of blocks for one size of micro-batches
+// count.
 class Pattern {
  public:
   Pattern(const Player& player, bool smaller)
@@ -29,8 +30,8 @@ class Pattern {
     }
   }
 
-  // Returns the repetitions in which each block with several runs occurs exactly once; the longest
-  // first.
+  // Returns repetitions such that each block with several runs is in exactly one of them; none if
+  // some block is in none. Longer repetitions are preferred.
   std::vector<Repetition> repetitions() const {
     std::vector<Repetition> all;
     for (size_t i = 0; i < schedule_.size();) {
@@ -96,8 +97,9 @@ class Pattern {
   std::map<int32_t, int64_t> count_;           // runs by block
 };
 
-// Returns whether a smaller micro-batch runs before the rounds. Smaller ones must come after the
-// rounds of the larger ones, as rounds are left out by renumbering what is to come.
+// Returns whether a smaller micro-batch runs before the rounds of the larger ones. Such rounds
+// cannot be left out, because leaving rounds out only renumbers the micro-batches that come after
+// them.
 bool begins_early(const Player& player, const Repetition& rounds) {
   const auto begin = player.schedule.begin();
   return std::any_of(begin, begin + static_cast<std::ptrdiff_t>(rounds.first), [&](const Run& run) {

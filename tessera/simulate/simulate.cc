@@ -16,7 +16,8 @@
 namespace tessera {
 namespace {
 
-// Returns sequences x length, or samples, of the inputs that are cut into micro-batches.
+// Returns the number of tokens (sequences x length), or of samples if the model has no tokens, in
+// the largest of the inputs that are cut into micro-batches.
 int64_t tokens_of(const Graph& graph, const std::string& batch) {
   int64_t most = 0;
   for (const Tensor& tensor : graph.tensors()) {
@@ -39,7 +40,7 @@ bool counts_as_model(const Op& op) {
          work == WorkClass::kAttention || work == WorkClass::kScan;
 }
 
-// The arithmetics of products, in the order of their names.
+// The arithmetics in which matrix products may be computed, in the order of their names.
 constexpr std::array<std::string_view, 4> kArithmetics = {"bf16", "fp16", "fp32", "fp64"};
 constexpr size_t kSingle = 2;
 
@@ -52,7 +53,8 @@ size_t arithmetic_of(DType dtype) {
   }
 }
 
-// Returns the peak of one device in the style's arithmetic, if it has that, else in `most`.
+// Returns the peak FLOP/s of one device in the style's arithmetic, if the device has it, else in
+// the arithmetic `most`.
 double peak_flops(std::string most, const Device& device, const Style& style) {
   if (!style.matmul_arithmetic.empty() && device.peak.contains(style.matmul_arithmetic)) {
     most = style.matmul_arithmetic;
@@ -108,7 +110,7 @@ void add_path(const Priced& priced, const engine::Outcome& outcome, Simulation& 
   }
 }
 
-// Adds the time that passes once a step before the first instruction.
+// Adds to the simulation a time that passes once a step before the first instruction.
 void add_overhead(double seconds, Simulation& out) {
   if (seconds <= 0) return;
   out.step_time_s += seconds;
@@ -144,7 +146,7 @@ Status check_size(const Lowering& lowering, const Cluster& cluster, const RankDe
   return {};
 }
 
-// Facts of the model for a summary, whatever the machine and the style.
+// Facts of the model for the summary of a simulation. They do not depend on machine and style.
 struct ModelFacts {
   explicit ModelFacts(const Lowering& lowering)
       : tokens(tokens_of(lowering.whole_graph(), lowering.plan().plan.micro_batch_dim)) {
@@ -163,13 +165,15 @@ struct ModelFacts {
     }
     arithmetic = kArithmetics[most];
   }
-  double flops =
-      0;  // matrix products and attention of the forward pass, full scores though masked, x 3
+  // FLOP of a step: 3 times those of matrix products and attention in the forward pass. Attention
+  // counts all scores, also masked ones.
+  double flops = 0;
   int64_t tokens;
-  std::string arithmetic;  // in which most of the model's products are made
+  std::string arithmetic;  // the arithmetic of most FLOP of the model's products
 };
 
-// Sizes of the memory of ranks, kept for styles with an equal MemoryStyle.
+// The memory sizes of ranks. They are kept from run to run as long as styles have an equal
+// MemoryStyle.
 class KnownSizes {
  public:
   const MemorySizes& of(const Lowered& lowered, int rank, const Style& of_style) {
@@ -191,13 +195,13 @@ class KnownSizes {
     }
     return by_rank_.emplace(rank, alike->second.sizes(lowered.programs.at(rank))).first->second;
   }
-  // Forgets the sizes, before the programs change.
+  // Forgets all sizes. Must be called before the programs change.
   void forget() { by_rank_.clear(), alike_.clear(); }
 
  private:
   std::optional<MemoryStyle> style_;
   std::map<int, MemorySizes> by_rank_;
-  std::map<int, AlikeMemory> alike_;  // by the rank of whose program those of others are made
+  std::map<int, AlikeMemory> alike_;  // by the rank from whose program others are made
 };
 
 Simulation summarise(const Lowered& lowered, const ModelFacts& model, const Cluster& cluster,
@@ -259,14 +263,14 @@ Simulation summarise(const Lowered& lowered, const ModelFacts& model, const Clus
   return out;
 }
 
-// The arguments on which an outline depends besides the lowering.
+// The options and facts on which an outline depends in addition to the lowering.
 struct OutlineKey {
   bool fold = true, places = false, gradients = true, parameters = true, messages = true,
        profile = false, labels = true;
   std::vector<int64_t> alone;
   RankDevices devices;
-  std::vector<std::array<int64_t, 4>> parts;  // nodes, devices, cores, sockets; tiers
-  std::vector<std::array<double, 2>> rates;   // of the parts' links, where they differ
+  std::vector<std::array<int64_t, 4>> parts;  // by part: nodes, devices, cores, sockets; then tiers
+  std::vector<std::array<double, 2>> rates;   // link rates by part; empty if parts have equal ones
   friend bool operator==(const OutlineKey&, const OutlineKey&) = default;
 };
 OutlineKey key_of(const Cluster& cluster, const RankDevices& devices,
@@ -319,14 +323,14 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
   OutlineKey key = key_of(cluster, devices, options);
   const bool offsets = options.memory && (options.memory_details ||
                                           options.style.allocator == Style::Allocator::kPlanned);
-  if (offsets && !impl_->lowered.offsets) {  // programs with offsets serve all runs
+  if (offsets && !impl_->lowered.offsets) {  // later runs use the programs with offsets too
     impl_->sizes.forget();
     impl_->lowered.programs.clear();
     impl_->lowered.made_of.clear();
     impl_->lowered.offsets = true;
     impl_->outline.reset();
   }
-  key.labels = key.labels || (impl_->outline && impl_->key.labels);  // labels serve all runs
+  key.labels = key.labels || (impl_->outline && impl_->key.labels);  // once made, labels are kept
   if (!impl_->outline || key != impl_->key) {
     impl_->outline.reset();
     impl_->lowered.devices = devices;
@@ -339,7 +343,7 @@ Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions&
   Priced& priced = impl_->priced;
   price(outline, cluster, options, priced);
   auto played = engine::run(priced.play);
-  if (!played && !impl_->key.labels) {  // once more, for the names in the error
+  if (!played && !impl_->key.labels) {  // play again with labels, for the names in the error
     SimulateOptions named = options;
     named.critical_path = true;
     return run(cluster, named);

@@ -32,7 +32,7 @@ std::string_view spent_name(Spent what) {
 }
 
 void number_matches(std::vector<TraceEvent>& events) {
-  std::unordered_map<int32_t, int32_t> parts, numbers;  // looked up, never walked through
+  std::unordered_map<int32_t, int32_t> parts, numbers;  // for look-up only
   for (const TraceEvent& event : events) ++parts[event.match];
   for (TraceEvent& event : events) {
     if (event.match < 0) continue;

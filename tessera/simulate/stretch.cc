@@ -12,7 +12,8 @@ Suffix no_items(size_t end) {
   return {static_cast<int32_t>(end), 0, 0, -std::numeric_limits<double>::infinity()};
 }
 
-// Returns whether a collective without partners begins here whose wait follows.
+// Returns whether item i is a collective in which only this player takes part and the next item is
+// the wait for it.
 bool is_pair(std::span<const Item> items, size_t i) {
   if (i + 1 >= items.size()) return false;
   const Item &issue = items[i], &wait = items[i + 1];
@@ -20,7 +21,8 @@ bool is_pair(std::span<const Item> items, size_t i) {
          wait.handle == issue.handle && wait.lag == 0 && !wait.blocks_host;
 }
 
-// Returns the bundle that begins with the item, if one does: only kernels come before its wait.
+// Returns the bundle that begins with item `first`; nothing if none begins there. Between the issue
+// and the wait of a bundle there are only kernels and host items.
 std::optional<Bundle> bundle_at(std::span<const Item> items, size_t first) {
   const Item& issue = items[first];
   if (issue.kind != ItemKind::kIssue || issue.parties != 1 || issue.use.nic > 0) return {};
@@ -34,8 +36,8 @@ std::optional<Bundle> bundle_at(std::span<const Item> items, size_t first) {
   return {};
 }
 
-// Plays the bundle up to `until` after its issue. `started` receives the times at which its items
-// begin.
+// Plays the bundle until the time `until`, relative to its issue, and returns its state then. Sets
+// `started`, if given, to the times at which its items begin.
 InBundle play(const RunItems& run_items, const Bundle& bundle, Beside beside, double until,
               std::vector<double>* started) {
   const Item& issue = run_items.items[static_cast<size_t>(bundle.issue)];
@@ -45,7 +47,8 @@ InBundle play(const RunItems& run_items, const Bundle& bundle, Beside beside, do
   const double shared = inner ? 1 / run_items.rules.collective_slowdown : 1;
   InBundle now{bundle.issue + 1, 0, issue.latency_s, issue.work_s, 0};
   double time = 0;
-  // Time goes on by `step`, in which the collective's phase does not change.
+  // Moves the time on by `step`, which must be short enough for the collective to stay in its
+  // phase.
   const auto go = [&](double step, double rate) {
     if (now.latency_left > 0) {
       now.latency_left = step < now.latency_left ? now.latency_left - step : 0;
@@ -91,7 +94,7 @@ InBundle play(const RunItems& run_items, const Bundle& bundle, Beside beside, do
   return now;
 }
 
-// Finds the bundles; `out` is the Stretches of the items.
+// Finds the bundles among the items and adds them, with their times, to `out`.
 void find_bundles(const RunItems& run_items, Stretches& out) {
   for (size_t i = 0; i < run_items.items.size(); ++i) {
     if (run_items.items[i].kind != ItemKind::kIssue || is_pair(run_items.items, i)) continue;
@@ -128,7 +131,8 @@ std::vector<bool> items_inside(const RunItems& run_items, Manner manner) {
   return inside;
 }
 
-// Returns the device time from the item to the end of its stretch; `next` is from the item behind.
+// Returns the device time from item i to the end of its stretch. `next`: the suffix that begins at
+// the next item.
 double device_from(const RunItems& run_items, Manner manner, size_t i, const Suffix& next) {
   const Bundle* bundle = manner.rigid ? run_items.bundle(i) : nullptr;
   if (bundle == nullptr)
@@ -142,7 +146,7 @@ double device_from(const RunItems& run_items, Manner manner, size_t i, const Suf
 void find_stretches(const RunItems& run_items, Manner manner, std::vector<Suffix>& suffixes) {
   const std::span<const Item> items = run_items.items;
   const std::vector<bool> inside = items_inside(run_items, manner);
-  // A stretch must not begin at the wait of a pair: the issue is then outside.
+  // A stretch must not begin at the wait of a pair, because the issue would then be outside.
   for (size_t i = items.size(); i-- > 0;) {
     Suffix& suffix = suffixes[i];
     if (!inside[i]) continue;
@@ -163,7 +167,7 @@ bool is_in(const Item& item, bool first, bool last) {
   return (item.when != When::kFirst || first) && (item.when != When::kLast || last);
 }
 
-// Returns whether the items count alike in stretches.
+// Returns whether two items have the same effect in stretches.
 bool alike(const Item& a, const Item& b) {
   if (a.kind != b.kind || a.parties != b.parties) return false;
   if (a.kind == ItemKind::kSend || a.kind == ItemKind::kReceive || a.parties != 1) return true;
@@ -232,7 +236,7 @@ int32_t RunItemsTable::make(int32_t player, int32_t block, bool first, bool last
   const auto b = static_cast<size_t>(block);
   const Player& whose = play_.players[static_cast<size_t>(player)];
   std::array<int32_t, 4>& known = index_[static_cast<size_t>(player)][b];
-  // Runs whose conditions choose the same items share their RunItems.
+  // Runs of the block in which the same items take place (Item::when) share their RunItems.
   const std::vector<Item>& items = whose.blocks[b].items;
   const auto any = [&](When when) {
     return std::ranges::any_of(items, [when](const Item& item) { return item.when == when; });

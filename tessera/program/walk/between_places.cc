@@ -1,4 +1,5 @@
-// Both sides of a crossing: blocks, landing and routes.
+// Crossings: finds the blocks of both sides, the layout of arrival and the routes, and writes both
+// sides.
 #include "tessera/program/walk/between_places.h"
 
 #include <algorithm>
@@ -41,8 +42,8 @@ void BetweenPlaces::cross(TensorId tensor, PlaceId source, BlockRef block, const
     from = completion_.complete(there, tensor, from, translate(need, mesh, source_mesh));
   }
   if (!from.region.layout->at.empty()) {
-    // Ranks of several coordinates send, so a value that rests at one of them is first copied to
-    // all.
+    // All ranks of the place send, so a value that only ranks at a pinned coordinate have is first
+    // copied to all ranks.
     Layout everywhere = from.region.layout;
     everywhere.at.clear();
     from = converter_.convert(there, tensor, from, everywhere);
@@ -68,8 +69,8 @@ void BetweenPlaces::cross(TensorId tensor, PlaceId source, BlockRef block, const
   holds_.set_home(place, tensor, to);
 }
 
-// Returns the first chunk if the tensor crosses in chunks: only a tensor that follows planned
-// routes and is sent without a codec from device memory does.
+// Returns the first chunk (crossing.h) if the tensor crosses in chunks, else nothing. A tensor may
+// cross in chunks only if it has planned routes and is sent from device memory without a codec.
 std::optional<StepPiece> BetweenPlaces::chunk_of(const Site& from_site, const Site& to_site,
                                                  TensorId tensor, const Held& from, const Held& to,
                                                  const std::vector<Layout>& spread) {
@@ -87,8 +88,8 @@ std::optional<StepPiece> BetweenPlaces::chunk_of(const Site& from_site, const Si
   return chunk;
 }
 
-// Writes a crossing in chunks. The first gather takes a chunk before the next gathers go on with
-// the chunk before it.
+// Writes a crossing in chunks. The first gather of a chunk is issued before the later gathers of
+// the previous chunk.
 Held BetweenPlaces::cross_in_chunks(const Site& from_site, const Site& to_site, TensorId tensor,
                                     const Held& from, const Held& to,
                                     const std::vector<Layout>& spread, const StepPiece& chunk) {
@@ -150,8 +151,9 @@ void BetweenPlaces::send(const Site& from_site, const Site& to_site, TensorId te
   TextCross sending = receiving;
   sending.sends = true;
   sending.handle = writer_.new_handle();
-  // A rank at both places copies where it receives. If both sides are in one block, what the sender
-  // does for the crossing (waits, copies from other tiers) must come before that.
+  // A rank at both places copies the value in the receiving instruction. If both sides are in the
+  // same block, the sending instruction must then come first, because passes put what the sender
+  // needs (waits, copies from other tiers) before it.
   const bool copies = to_site.block == from_site.block &&
                       share_ranks(facts_.mesh(from_site.place), facts_.mesh(to_site.place));
   if (copies) writer_.emit(from_site, sending);
@@ -159,8 +161,8 @@ void BetweenPlaces::send(const Site& from_site, const Site& to_site, TensorId te
   if (!copies) writer_.emit(from_site, std::move(sending));
 }
 
-// Returns the block of this kind at the place that reads the tensor and comes first in the place's
-// order; the reader's own block if there is none.
+// Returns the first block of this kind, in the order of the place of `first`, with an op that reads
+// the tensor; the block of this kind of the stage of `first` if there is none.
 BlockRef BetweenPlaces::first_reading_block(BlockKind kind, TensorId tensor,
                                             const Op& first) const {
   const PlaceId place = facts_.place_of(first);

@@ -1,5 +1,5 @@
-// Crossings to another place: a send there, a receipt here, and the layout in which the tensor
-// lands. Private to tessera/program.
+// Crossings to another place. This file writes the send at the one place and the receive at the
+// other, and decides in which layout the tensor arrives. Private to tessera/program.
 #pragma once
 
 #include <map>
@@ -22,10 +22,10 @@ class BetweenPlaces {
         converter_(converter),
         completion_(completion) {}
 
-  // Brings the tensor, which the block of place `source` holds, to the reader's place, where it
-  // gets a home.
+  // Brings the tensor from place `source`, where `block` holds it, to the place of the reader. The
+  // tensor then has a home there.
   void cross(TensorId tensor, PlaceId source, BlockRef block, const Op& reader);
-  // Brings the tensor to the reader's place from the place where it is made.
+  // Brings the tensor from the place where it is made to the place of the reader.
   void fetch(TensorId tensor, const Op& reader);
 
  private:

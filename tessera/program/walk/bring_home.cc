@@ -1,4 +1,4 @@
-// Brings an op's output home once it is made.
+// Brings an op's output to its home and to its readers.
 #include "tessera/program/walk/bring_home.h"
 
 #include <set>
@@ -9,7 +9,7 @@ void BringHome::produced(const Op& op, TensorId tensor, const Held& made) {
   const PlaceId place = facts_.place_of(op);
   if (facts_.tensor(tensor).update_of.valid()) {
     const Held home = put_back(op, tensor, made);
-    // Ops behind the update may read the new value where it rests.
+    // Ops after the update may read the new value, which then is at the home.
     if (facts_.first_reader(tensor) != nullptr) holds_.set_home(place, tensor, home);
     return;
   }
@@ -35,8 +35,8 @@ void BringHome::send_to_readers(const Op& op, TensorId tensor) {
   }
 }
 
-// Converts the new value of a tensor at rest, made in the update op's layout inside its own buffer,
-// back to its home layout, in which it is held then.
+// Converts the new value of a tensor at rest back to the tensor's home layout and returns the
+// result. The update op has made the value in its own layout.
 Held BringHome::put_back(const Op& op, TensorId tensor, const Held& made) {
   Site site = facts_.site(op);
   const Held home = *holds_.home(site.place, facts_.tensor(tensor).update_of);

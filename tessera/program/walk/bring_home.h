@@ -1,5 +1,6 @@
-// Make -> home: an op's output is sent to its readers at other places, completed, scattered to its
-// shards, or put back into the tensor that it updates. Private to tessera/program.
+// Brings an op's output to where the tensor rests. The output is sent to its readers at other
+// places, completed, scattered to its shards, or put back into the tensor that it updates. Private
+// to tessera/program.
 #pragma once
 
 #include "tessera/program/walk/between_places.h"

@@ -1,4 +1,4 @@
-// Completion of parts: at once, or begun for a reader in a later block.
+// Completion of parts: as a whole, or only its first collective if a later block can go on with it.
 #include "tessera/program/walk/complete.h"
 
 #include <algorithm>
@@ -34,7 +34,8 @@ std::optional<Completion::Early> Completion::complete_early(const Op& op, Tensor
   const bool later = facts_.block_of(reader).kind == BlockKind::kUpdate;
   if (summed && !later) return std::nullopt;
   auto target = destination(facts_, tensor, site.place, made.region.layout);
-  // Sums over micro-batches cross once a step; their homes say how they are cut.
+  // This is not done for sums over micro-batches: they cross only once a step, in the layout of
+  // their homes.
   if (!summed && is_read_elsewhere_alone(site.place, tensor)) {
     target =
         leaving_layout(*made.region.layout, target, facts_.mesh(site.place), facts_.shape(tensor));
@@ -45,8 +46,8 @@ std::optional<Completion::Early> Completion::complete_early(const Op& op, Tensor
   return Early{made, std::move(done), site};
 }
 
-// Returns whether no op of the place reads the tensor and shares of it cross (the plan's
-// `resharding`).
+// Returns whether all readers of the tensor are at other places, no rank of which is at this place,
+// and the plan's `resharding` lets shares of the tensor cross.
 bool Completion::is_read_elsewhere_alone(PlaceId place, TensorId tensor) const {
   if (facts_.plan().plan.resharding == "direct") return false;
   return std::ranges::none_of(facts_.readers(tensor), [&](OpId reader) {
@@ -55,8 +56,9 @@ bool Completion::is_read_elsewhere_alone(PlaceId place, TensorId tensor) const {
   });
 }
 
-// Writes the first collective of a completion, for a reader in a later block that writes the
-// others: this block would wait between two.
+// Writes only the first collective of a completion if there are several, because this block would
+// have to wait for each before the next. The reader in a later block writes the others. Else writes
+// the whole completion.
 Held Completion::begin(const Site& site, TensorId tensor, const Held& made,
                        const std::optional<Layout>& target) {
   if (collectives_to(site.place, tensor, made, target) <= 1)
@@ -69,8 +71,7 @@ Held Completion::begin(const Site& site, TensorId tensor, const Held& made,
   return begun;
 }
 
-// Returns the number of collectives that complete the tensor one after the other. A block would
-// wait between two.
+// Returns the number of collectives that complete the tensor one after the other.
 int64_t Completion::collectives_to(PlaceId place, TensorId tensor, const Held& made,
                                    const std::optional<Layout>& target) {
   if (!target || !target->complete()) return 1;
@@ -78,9 +79,10 @@ int64_t Completion::collectives_to(PlaceId place, TensorId tensor, const Held& m
   return std::count_if(path.begin(), path.end(), [](const auto& step) { return !step.slice; });
 }
 
-// Returns whether the op, once a step, begins a chain of linear ops of one operand in one dtype, at
-// whose end no other operand is added. Then completing its operand moves as many bytes as
-// completing the chain's result, but can begin in the last backward pass.
+// Returns whether the op begins a chain of linear ops that run once a step, each with one operand
+// and all in one dtype, and the chain's result is not read by a linear op with more operands.
+// Completing the op's operand then moves as many bytes as completing the chain's result, but can
+// begin in the last backward pass.
 bool Completion::scales_alone(const Op& op) const {
   const PlaceId place = facts_.place_of(op);
   const Op* at = &op;

@@ -1,5 +1,6 @@
-// Completion of parts of a sum: when, in which layout, and by how many collectives. The completed
-// value becomes the tensor's home (docs/theory/lowering.md section 7). Private to tessera/program.
+// Completion of parts of a sum: decides when the parts are added up, in which layout, and by how
+// many collectives. The completed value becomes the tensor's home (docs/theory/lowering.md section
+// 7). Private to tessera/program.
 #pragma once
 
 #include <optional>
@@ -15,8 +16,9 @@ class Completion {
              NamedRowsMover& named)
       : facts_(facts), paths_(paths), holds_(holds), converter_(converter), named_(named) {}
 
-  // Completes parts and makes the result the tensor's home: in the layout `wanted` if that is given
-  // and complete, else whole over the partial axes.
+  // Completes the parts `from` and makes the result the tensor's home. The result has the layout
+  // `wanted` if that is given and complete. Else it has the layout of `from` without the partial
+  // axes, so that all ranks on these axes have the whole sum.
   Held complete(const Site& site, TensorId tensor, const Held& from,
                 const std::optional<Layout>& wanted);
 
@@ -24,10 +26,10 @@ class Completion {
     Held parts, done;
     Site site;
   };
-  // Completes what the op has made, which `reader` reads first, as soon as it exists and in the
-  // layout that the reader wants, unless the reader is linear and may take the parts. Sums over
-  // micro-batches are completed in the last run of the block. Returns nothing if the value is
-  // complete already, or is left as it is.
+  // Completes the op's output early: as soon as it is made, and in the layout that its first reader
+  // `reader` wants. A sum over micro-batches is completed in the last run of the block. Returns
+  // nothing if the value is complete already or stays in parts, as it does if the reader is a
+  // linear op that may work on the parts.
   std::optional<Early> complete_early(const Op& op, TensorId tensor, const Op& reader);
 
  private:

@@ -1,4 +1,4 @@
-// Paths between layouts, remembered by axes, shape and both layouts.
+// Finds paths between layouts and keeps them by axes, shape and the two layouts.
 #include "tessera/program/walk/conversion_paths.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// Conversion paths: the cheapest way of a tensor from one layout into another at a place, found
-// once for all places whose meshes have equal axes (most stages have such meshes). Private to
-// tessera/program.
+// Conversion paths. A path is the cheapest way of a tensor from one layout into another at a place.
+// It is found once for all places whose meshes have equal axes, which the meshes of most stages
+// have. Private to tessera/program.
 #pragma once
 
 #include <functional>
@@ -15,16 +15,17 @@ namespace tessera {
 
 class ConversionPaths {
  public:
-  // `shared`: paths of other programs; null: none.
+  // `shared`: paths that are shared with other lowerings; null: paths are not shared.
   ConversionPaths(const Facts& facts, PathCache* shared);
 
-  // Returns the path. The reference stays valid.
+  // Returns the path, which is found at the first call. The reference stays valid as long as this
+  // object.
   const std::vector<ConversionStep>& find(PlaceId place, TensorId tensor, const Layout& from,
                                           const Layout& to);
-  // Returns whether less is sent if the sum, whose terms are all made complete and in layout
-  // `made`, is made in that layout too and brought where it is needed once, instead of each term.
-  // True only for gradients of activations whose sum is not split by an entry of the plan for the
-  // backward phase.
+  // Returns whether less is sent if the sum is added up in the layout `made`, in which all its
+  // terms are made complete, and the sum alone is then brought to where it is needed, instead of
+  // each term. Always false unless the sum is a gradient of an activation and no entry of the plan
+  // for the backward phase splits it.
   bool moves_once(const Op& sum, const Layout& made);
   // Returns the cost of the path; 0 if the layouts are equal.
   double cost(PlaceId place, TensorId tensor, const Layout& from, const Layout& to);

@@ -7,7 +7,8 @@
 namespace tessera {
 namespace {
 
-// Returns whether step i and the one before are halves of an all-reduce.
+// Returns whether step i is the gather, and the step before it the scatter, of an all-reduce that
+// was split in two.
 bool gathers_back(const std::vector<ConversionStep>& path, size_t i) {
   return i > 0 && path[i].kind == CollectiveKind::kAllGather && !path[i].slice &&
          !path[i - 1].slice && path[i - 1].kind == CollectiveKind::kReduceScatter &&
@@ -21,8 +22,8 @@ Held Converter::convert(const Site& site, TensorId tensor, Held from, const Layo
   const std::vector<ConversionStep> path =
       apart(place, tensor, from.region.layout->combiner,
             paths_.find(place, tensor, from.region.layout, to));
-  int issued = -1;  // the step before
-  int parts = -1;   // buffer of parts that were scattered; whole again, they return there
+  int issued = -1;  // handle of the previous step
+  int parts = -1;   // buffer of the parts of a split all-reduce, into which its result is gathered
   for (size_t i = 0; i < path.size(); ++i) {
     const ConversionStep& step = path[i];
     Held next = from;
@@ -42,7 +43,8 @@ Held Converter::convert(const Site& site, TensorId tensor, Held from, const Layo
       } else if (!in_place) {
         next.buffer = writer_.new_buffer(place, tensor, collective_name(step.kind), next.region);
       }
-      // The parts are freed in time, though later issues may be joined with others and leave later.
+      // The due mark keeps the previous step's operands from living longer than needed, because the
+      // next issue may be joined with others (bucket.cc) and so leave later.
       if (issued >= 0) writer_.due(place, issued);
       TextIssue issue;
       issue.handle = issued = writer_.new_handle();
@@ -60,8 +62,8 @@ Held Converter::convert(const Site& site, TensorId tensor, Held from, const Layo
   return from;
 }
 
-// Splits each compressed all-reduce into a reduce-scatter and an all-gather: each part is encoded
-// once and summed where it arrives, and the sum is encoded once.
+// Returns the path with each compressed all-reduce split into a reduce-scatter and an all-gather.
+// So each part is encoded only once and summed where it arrives, and the sum is encoded only once.
 std::vector<ConversionStep> Converter::apart(PlaceId place, TensorId tensor, Combiner combiner,
                                              const std::vector<ConversionStep>& path) const {
   std::vector<ConversionStep> out;

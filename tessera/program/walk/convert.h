@@ -1,4 +1,4 @@
-// Writes the collectives that turn a layout into another. Private to tessera/program.
+// Writes the collectives that turn one layout of a tensor into another. Private to tessera/program.
 #pragma once
 
 #include <optional>
@@ -14,8 +14,10 @@ class Converter {
   Converter(const Facts& facts, ConversionPaths& paths, TextWriter& writer)
       : facts_(facts), paths_(paths), writer_(writer) {}
 
-  // Writes all steps of a conversion; the last one is issued but not waited for. `into`: the buffer
-  // for the result (-1: a new one). Slices are free: they may leave the buffer as it is.
+  // Writes all steps of a conversion and returns the result, which is under way: its collective is
+  // issued and not waited for. `into`: the buffer for the result (-1: a new one). If the path ends
+  // in a slice, the result may be a region of the buffer that it is cut from, because a slice moves
+  // nothing.
   Held convert(const Site& site, TensorId tensor, Held from, const Layout& to, int into = -1);
 
  private:

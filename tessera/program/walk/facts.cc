@@ -1,4 +1,4 @@
-// Facts of the walk that take more than a line to find.
+// Those functions of Facts that are longer than a line.
 #include "tessera/program/walk/facts.h"
 
 namespace tessera {
@@ -12,7 +12,7 @@ void Facts::split_as(const Op& op, const Layout& output) {
   OpPlan& plan = analysis_.ops[op.id.index()];
   for (DimSplit& split : plan.dims) {
     split.axes.clear();
-    split.grown.clear();  // operands as they lie have no halo
+    split.grown.clear();  // the op reads its operands as they are, without a halo
   }
   const OperandDims& dims = op.annotation.outputs[0];
   for (size_t d = 0; d < dims.dims.size(); ++d) {

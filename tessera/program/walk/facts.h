@@ -1,5 +1,6 @@
-// Facts that every step of the walk asks for and none changes: where and when an op runs, shapes as
-// blocks see them, who makes and who reads a tensor. Private to tessera/program.
+// Facts that every step of the walk asks for: where and when an op runs, the shapes that tensors
+// have in a block of one micro-batch, which op makes and which ops read a tensor. Private to
+// tessera/program.
 #pragma once
 
 #include <vector>
@@ -18,7 +19,7 @@ struct Site {
 };
 
 // `Facts` refers to the graph, the plan and the analysis, which must outlive it. The walk changes
-// one fact on its way: an op that works on parts is split as the parts are (split_as,
+// only one kind of fact: an op that works on parts of a sum is split as the parts are (split_as,
 // linear_parts.h).
 class Facts {
  public:
@@ -40,7 +41,8 @@ class Facts {
   const std::vector<int64_t>& shape(TensorId id) const {
     return analysis_.tensor_shapes[id.index()];
   }
-  // Returns the shape in the smaller micro-batches; shape(id) if all are equal.
+  // Returns the shape in the smaller micro-batches; this is shape(id) if all micro-batches have the
+  // same size.
   std::vector<int64_t> smaller_shape(TensorId id) const {
     ShapeRule rule = analysis_.shapes;
     rule.graph = &graph_;
@@ -50,25 +52,27 @@ class Facts {
   const TensorPlan& tensor_plan(TensorId id) const { return plan_.tensors[id.index()]; }
   const std::vector<OpId>& readers(TensorId id) const { return analysis_.consumers[id.index()]; }
   const Op* first_reader(TensorId id) const;  // null: nobody reads it
-  // Returns the place of the tensor's producer; the place where the tensor rests if it has no
-  // producer.
+  // Returns the place where the tensor's producer runs or, if no op makes the tensor, the place
+  // where the tensor rests.
   PlaceId made_on(TensorId id) const;
-  // Returns whether each micro-batch makes a term of the tensor, whose value is their sum.
+  // Returns whether each micro-batch makes a term of the tensor and its value is the sum of these
+  // terms.
   bool sums_micro_batches(TensorId id) const { return analysis_.sums_micro_batches(graph_, id); }
-  // Returns whether the tensor is a parameter's gradient that rests in shards at the place. Its
-  // home layout has a meaning only there: the places of other stages may have other meshes.
+  // Returns whether the tensor is a parameter's gradient that rests in shards at the place. The
+  // tensor's home layout may be used at this place only, because other places may have other
+  // meshes.
   bool rests_sharded(TensorId id, PlaceId place) const {
     return !tensor_plan(id).over.numbers().empty() && graph_.is_parameter_gradient(id) &&
            analysis_.homes[id.index()].place() == place;
   }
-  // Returns whether the parts that each micro-batch makes at the place, in this layout, go to the
-  // shards of the sum at once.
+  // Returns whether parts that a micro-batch makes at the place in the layout `made` are sent to
+  // the shards of the sum over micro-batches in each micro-batch (sharded_gradients.h).
   bool scatters_each_time(TensorId id, PlaceId place, const Layout& made) const {
     return sums_micro_batches(id) && !made.complete() && rests_sharded(id, place);
   }
 
-  // Splits the op as its first output is laid out, from now on: it then runs without a time loop
-  // and without a halo that it computes.
+  // Changes the op's split so that its first output has the layout `output`. From then on the op
+  // runs without a time loop and computes no halo.
   void split_as(const Op& op, const Layout& output);
 
  private:

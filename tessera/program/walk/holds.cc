@@ -1,4 +1,4 @@
-// Chooses the value, of those that a place holds, that serves a need best.
+// Chooses, among the values of a tensor at a place, the one from which a need is made most cheaply.
 #include "tessera/program/walk/holds.h"
 
 #include <algorithm>
@@ -23,7 +23,8 @@ const Held* Holds::home(PlaceId place, TensorId tensor) const {
 
 namespace {
 
-// Returns whether each rank has its piece of the tensor, whatever it has around it.
+// Returns whether each rank holds at least its piece of the tensor, as if the layout had no
+// windows.
 bool holds_pieces(const Layout& layout, const Mesh& mesh, const std::vector<int64_t>& shape) {
   Layout plain = layout;
   plain.windows.clear();
@@ -69,7 +70,7 @@ const Held* Holds::best(PlaceId place, TensorId tensor, BlockRef block, const La
   for (const Held* held : candidates) {
     const Layout& layout = held->region.layout;
     if (layout.partial != need->partial && !need->complete()) continue;
-    // Values that other windows have read may lack elements that a stride has passed over.
+    // A value that was made for other windows may lack elements, because a stride passes over some.
     const bool copied = layout.complete() && !layout.windows.empty();
     if (copied && layout.windows != need->windows &&
         !holds_pieces(layout, facts_.mesh(place), facts_.shape(tensor)))

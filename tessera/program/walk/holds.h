@@ -1,5 +1,6 @@
-// The values that each place holds: the home of every tensor, where later readers look for it, and
-// copies in other layouts that serve a block. Private to tessera/program.
+// The values that each place holds. A tensor has at most one home at a place, where later readers
+// look for it, and may have copies in other layouts for the readers of a block. Private to
+// tessera/program.
 #pragma once
 
 #include <optional>
@@ -15,8 +16,8 @@ namespace tessera {
 struct Held {
   int buffer = -1;
   Region region;
-  int handle = -1;                       // of the collective that brings it
-  BlockRef block = BlockKind::kForward;  // where it is made
+  int handle = -1;                       // of the transfer that brings the value; -1: none
+  BlockRef block = BlockKind::kForward;  // the block in which the value is made
   TextView view() const { return {buffer, region}; }
 };
 
@@ -26,7 +27,7 @@ class Holds {
 
   // Returns the homes in the order of tensors.
   std::vector<std::pair<TensorId, const Held*>> homes(PlaceId place) const;
-  const Held* home(PlaceId place, TensorId tensor) const;  // null: it has none there
+  const Held* home(PlaceId place, TensorId tensor) const;  // null: the tensor has no home there
   void set_home(PlaceId place, TensorId tensor, Held held) {
     places_[place.index()].home[tensor] = std::move(held);
   }
@@ -34,13 +35,13 @@ class Holds {
     places_[place.index()].copies[tensor].push_back({block, std::move(held)});
   }
 
-  // Returns the value, of those that the block may use, that is cheapest to convert to `need`
-  // (null: any value); null if the place does not hold the tensor. The pointer is valid until a
-  // copy is added.
+  // Returns the value of the tensor from which `need` is made most cheaply, among the home and the
+  // copies that the block may use. `need` = null: any of these values. Returns null if the place
+  // does not hold the tensor. The pointer is valid until a copy is added.
   const Held* best(PlaceId place, TensorId tensor, BlockRef block, const Layout* need) const;
-  // Returns the layout in which the plan keeps a copy of the tensor (TensorPlan::keep_over) for a
-  // reader with this need: the layout of the home, cut over fewer axes. Returns nothing if the plan
-  // keeps no copy in a layout of its own.
+  // Returns the layout in which the plan keeps a copy of the tensor for a reader that needs the
+  // tensor in the layout `need`. This is the home's layout, cut over fewer axes: only over those of
+  // TensorPlan::keep_over. Returns nothing if the plan gives no such axes.
   std::optional<Layout> kept_layout(PlaceId place, TensorId tensor, const Layout& need) const;
 
  private:
@@ -53,11 +54,11 @@ class Holds {
     std::unordered_map<TensorId, std::vector<Copied>> copies;
   };
   // Returns whether a copy that is made in a forward block stays for the backward pass. The plan
-  // decides: by `keep`, or, with `keep_over`, if the copy is cut over those axes. If the plan says
-  // nothing, the copies of activations on the device stay that are cut into at least as many pieces
-  // as the home. Such a copy costs at most the tensor's memory again, and nothing where no later op
-  // reads the home; without it the same transfer is made again. Copies that a gather has made
-  // larger are gathered again.
+  // may decide this by `keep`, or by `keep_over`: then the copy stays if it is cut over those axes.
+  // If the plan says nothing, a copy of an activation on the device stays if it is cut into at
+  // least as many pieces as the home. Such a copy takes at most the memory of the home, or none in
+  // addition if no later op reads the home, and saves a second transfer. A copy that is cut into
+  // fewer pieces, because it was gathered, does not stay and is gathered again.
   bool outlasts_forward(PlaceId place, TensorId tensor, const Held& copy) const;
   const AtPlace& at(PlaceId place) const { return places_[place.index()]; }
 

@@ -1,4 +1,4 @@
-// Linear ops on parts: which ops work on them, and how.
+// Finds the linear ops that work on parts, and writes them.
 #include "tessera/program/walk/linear_parts.h"
 
 #include <algorithm>
@@ -11,8 +11,8 @@ namespace tessera {
 
 namespace {
 
-// Returns whether less is sent if the sum moves instead of its terms. Terms may be there already in
-// the layout that is needed, for other readers.
+// Returns whether less is sent if the sum moves instead of its terms. Moving a term costs nothing
+// if another reader has already brought it into the needed layout.
 bool sends_less_as_sum(const Facts& facts, const Holds& holds, ConversionPaths& paths,
                        const Op& sum, const Layout& made) {
   if (!paths.moves_once(sum, made)) return false;
@@ -26,8 +26,9 @@ bool sends_less_as_sum(const Facts& facts, const Holds& holds, ConversionPaths& 
   return paths.cost(site.place, sum.inputs[0], made, need) < terms;
 }
 
-// Returns whether the dims that the layout cuts are the same op dims in operands and result, and
-// may be cut.
+// Returns whether the op may run with its operands and its result cut as the layout says. For each
+// tensor dim that is cut, this dim must be made of the same op dim in all operands and in the
+// result, and the op dim must not be frozen or read through a window.
 bool may_stay_cut(const Op& op, const Layout& layout) {
   if (!layout.windows.empty()) return false;
   const Annotation& annotation = op.annotation;

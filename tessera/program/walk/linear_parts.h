@@ -1,6 +1,6 @@
-// Linear ops on parts: the op of a sum is the sum of the op of its parts, so an op that adds,
-// scales or casts works on parts as they are, and they are completed behind it. Private to
-// tessera/program.
+// Linear ops on parts of a sum. A linear op f (one that adds, scales or casts) has f(a + b) = f(a)
+// + f(b). Therefore it may work on parts, and its result is completed instead of its operands.
+// Private to tessera/program.
 #pragma once
 
 #include <optional>
@@ -11,18 +11,20 @@
 
 namespace tessera {
 
-// Returns whether the op is linear and its result has, in each place, the sum of what lies there in
-// the operands. An op that reads through windows does not qualify: where parts cover different
-// places, a window may lie in several of them.
+// Returns whether the op may work on parts. It must be linear and must not read through windows,
+// because one window may read elements of several parts where parts cover different places of the
+// tensor.
 bool takes_parts(const Op& op);
 
-// Returns the op's operands if all of them are parts in one layout and the op may work on them;
-// else nothing. Complete terms of a sum count as parts if the sum moves fewer bytes than they
-// would.
+// Returns the values of the op's operands if all of them are parts in the same layout and the op
+// may work on parts; else nothing. The op may also be a sum of complete terms in the same layout:
+// these count as parts if fewer bytes move when the sum moves instead of its terms
+// (ConversionPaths::moves_once).
 std::optional<std::vector<Held>> parts_of(const Facts& facts, const Holds& holds,
                                           ConversionPaths& paths, const Op& op);
 
-// Writes the op on these parts. The op is split as the parts are, and its result is held like them.
+// Writes the op on these parts. The op is split as the parts are. Returns its result, which has the
+// layout of the parts.
 Held work_on_parts(Facts& facts, TextWriter& writer, const Op& op, const std::vector<Held>& parts);
 
 }  // namespace tessera

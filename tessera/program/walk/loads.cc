@@ -1,4 +1,4 @@
-// Regions of inputs, loaded where they are first wanted.
+// Loads regions of inputs where they are first needed.
 #include "tessera/program/walk/loads.h"
 
 namespace tessera {
@@ -17,7 +17,7 @@ Held Loads::load(const Site& site, TensorId tensor, const Layout& need) {
   return held;
 }
 
-// Returns whether `made` has surely run when `used` runs, for the same micro-batch.
+// Returns whether block `made` has always run when `used` runs for the same micro-batch.
 bool Loads::seen(BlockRef made, BlockRef used) const {
   if (made == used || made.kind == BlockKind::kPrologue) return true;
   if (used.kind == BlockKind::kUpdate) return facts_.one_micro_batch();

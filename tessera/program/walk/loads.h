@@ -1,5 +1,5 @@
-// Inputs of the step: each layout in which ops of a place want an input is loaded once, from the
-// data. Private to tessera/program.
+// Loads of the step's inputs from the trainer's data. For each layout in which ops of a place need
+// an input, the input is loaded once. Private to tessera/program.
 #pragma once
 
 #include <map>

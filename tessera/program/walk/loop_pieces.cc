@@ -1,4 +1,4 @@
-// Geometry of a time loop's pieces.
+// Facts about the pieces of a time loop.
 #include "tessera/program/walk/loop_pieces.h"
 
 #include <algorithm>
@@ -32,8 +32,8 @@ void leave_out_masked(const Facts& facts, const Op& op, StepPiece& piece) {
     return;
   piece.queries = facts.analysis().shapes.space(op)[static_cast<size_t>(query)];
   piece.query_axes = axes;
-  // Through a nested ring pieces also come from ranks with later queries, so they must have been
-  // there.
+  // In a nested ring a piece may come from a rank with later queries. That rank must then have the
+  // piece, although the piece ends before its band.
   if (piece.order == StepOrder::kNested) return;
   if (const auto band = band_of(op)) piece.reach = band->before;
 }

@@ -1,4 +1,4 @@
-// Hold -> need for one operand: brought, loaded or converted.
+// Makes one operand available: by a crossing, a load or a conversion.
 #include "tessera/program/walk/materialise.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ Held Materialiser::materialise(const Op& reader, TensorId tensor, const Layout& 
       site.block != BlockKind::kUpdate) {
     site.block = BlockKind::kPrologue;
   }
-  if (completes) {  // the parts are of no further use
+  if (completes) {  // the completed value becomes the home, because the parts are not needed again
     const Layout plain = without_windows(need, facts_.mesh(site.place), facts_.shape(tensor));
     holds_.set_home(site.place, tensor, converter_.convert(site, tensor, *hold, plain));
     hold = holds_.home(site.place, tensor);
@@ -32,8 +32,9 @@ Held Materialiser::materialise(const Op& reader, TensorId tensor, const Layout& 
   return converted;
 }
 
-// Makes the copy that stays for the backward pass, or for the step, if the plan keeps a copy in a
-// layout of its own. The copy is made from the home, so that no larger copy stays with it.
+// Makes the copy that stays for the backward pass or for the step, if the plan keeps a copy of the
+// tensor in a layout of its own (Holds::kept_layout). It is made from the home and not from a
+// larger copy, so that no larger copy needs to stay too.
 void Materialiser::keep_copy(const Op& reader, TensorId tensor, const Layout& need) {
   Site site = facts_.site(reader);
   const std::optional<Layout> kept = holds_.kept_layout(site.place, tensor, need);
@@ -83,8 +84,8 @@ void Materialiser::bring(const Op& reader, TensorId tensor) {
     between_.fetch(tensor, reader);
 }
 
-// Returns whether the tensor is kept for the step. Only tensors that rest, or are made of such a
-// tensor once a step (the narrow copy of a parameter), may be.
+// Returns whether the plan keeps gathered copies of the tensor for the step. This is possible only
+// for tensors at rest and for tensors that the prologue makes (the narrow copy of a parameter).
 bool Materialiser::kept_for_the_step(TensorId tensor) const {
   if (facts_.tensor_plan(tensor).keep != Keep::kStep) return false;
   const OpId producer = facts_.tensor(tensor).producer;

@@ -1,5 +1,6 @@
-// Hold -> need: makes a tensor available at an op's place in the layout that the op needs, by a
-// crossing from another place, a conversion or a load. Private to tessera/program.
+// Turns what ranks hold into what an op needs: makes a tensor available at the op's place in the
+// needed layout, by a crossing from another place, a conversion or a load. Private to
+// tessera/program.
 #pragma once
 
 #include <optional>
@@ -20,13 +21,15 @@ class Materialiser {
         loads_(loads),
         named_(named) {}
 
-  // Makes the tensor available; its transfers are issued, not waited for.
+  // Makes the tensor available in the layout `need` at the reader's place. The transfers are issued
+  // and not waited for.
   Held materialise(const Op& reader, TensorId tensor, const Layout& need);
-  // Returns the layout in which the reader's place holds the tensor, which is no input of the step.
-  // The tensor crosses if it is not there yet.
+  // Returns the layout in which the reader's place holds the tensor. If the place does not hold it
+  // yet, a crossing brings it there first. The tensor must not be an input of the step.
   const Layout& held_layout(const Op& reader, TensorId tensor);
-  // Returns the value that the reader may take from while its need is on its way: the tensor at
-  // rest at its place, in device memory. Returns nothing if the need takes no transfer.
+  // Returns the tensor at rest in device memory at the reader's place, which the reader may read
+  // while transfers bring what else it needs. Returns nothing if there is no such value or `need`
+  // takes no transfer.
   std::optional<Held> before_need(const Op& reader, TensorId tensor, const Layout& need);
 
  private:

@@ -1,4 +1,4 @@
-// Finds conversions that move named rows alone, and writes their exchanges.
+// Finds conversions for which only named rows must move, and writes their exchanges.
 #include "tessera/program/walk/named_rows.h"
 
 #include <algorithm>

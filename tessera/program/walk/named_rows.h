@@ -1,12 +1,15 @@
 // Conversions of tables of which an op names rows (NamedRows, program.h). Where a gather would
-// bring the reader all rows, only the rows that it names come; where a reduce_scatter would take
-// parts of all rows, only those move to which the op has added. Everything else is converted whole.
+// bring all rows to the reader, only the rows that the reader names are sent. Where a
+// reduce_scatter would send parts of all rows, only the rows to which the op has added are sent.
 // Private to tessera/program.
 //
-// The conditions, beside that the op names rows by inputs of the step, which every rank can load
-// whole: one micro-batch, no time loop and no rims in the op, no codec for the transfer, and a
-// tensor that ops make anew in each step (what rests is gathered ahead of its readers, by passes
-// that know no ids).
+// This is done only under these conditions; otherwise the table is converted whole:
+//   - the op names rows by inputs of the step, so that every rank can load all ids;
+//   - there is one micro-batch;
+//   - the op has no time loop and no rims;
+//   - the transfer has no codec;
+//   - ops make the table anew in each step. (A table at rest is gathered ahead of its readers, by
+//     passes that know no ids.)
 #pragma once
 
 #include <optional>
@@ -22,13 +25,14 @@ class NamedRowsMover {
   NamedRowsMover(const Facts& facts, ConversionPaths& paths, TextWriter& writer, Loads& loads)
       : facts_(facts), paths_(paths), writer_(writer), loads_(loads), fetched_(writer.places()) {}
 
-  // Gathers the named rows of the complete table `from` for the reader, in the reader's layout. The
-  // result is shared by readers of the block that name the same rows; it is never a home, since
-  // rows are missing. Returns nothing if the conversion is no gather of rows alone.
+  // Gathers the rows that the reader names from the complete table `from`, in the layout `need`.
+  // Readers of the block that name the same rows share the result. The result is never made a home,
+  // because it lacks rows. Returns nothing if the conversion is not just a gather along the rows.
   std::optional<Held> gather(const Op& reader, TensorId tensor, const Held& from,
                              const Layout& need);
-  // Brings the rows that the tensor's producer has added to to the ranks that hold them in this
-  // layout.
+  // Sends the rows to which the tensor's producer has added to the ranks that hold these rows in
+  // the layout `target`. Returns nothing if the conversion is not just a reduce_scatter along the
+  // rows.
   std::optional<Held> scatter(const Site& site, TensorId tensor, const Held& from,
                               const Layout& target);
 

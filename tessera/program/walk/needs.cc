@@ -1,4 +1,4 @@
-// Layouts that ops want: projections of their pieces, staged for their time loops.
+// Finds the layouts in which ops need their operands.
 #include "tessera/program/walk/needs.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ Layout need_of(const Facts& facts, const Op& op, size_t operand) {
 Layout staged_layout(const Layout& need, const StepPiece& piece, const Layout& hold,
                      const Mesh& mesh, const std::vector<int64_t>& shape) {
   if (piece.read || !piece.rims.empty())
-    return need;  // including what lies around the pieces of all steps
+    return need;  // it includes the halos of the pieces of all steps
   const auto extended = [&](const Axes& axes) {
     Layout out = need;
     out.grain[piece.dim] = piece.grain;  // as the steps cut it

@@ -1,4 +1,4 @@
-// Sends parts of gradients to their shards, one bucket behind the other.
+// Sends parts of gradients to their shards, and writes their arrivals one bucket later.
 #include "tessera/program/walk/sharded_gradients.h"
 
 #include <utility>

@@ -1,7 +1,8 @@
-// Gradients whose sum rests sharded (the store rule's `over`): each micro-batch's parts go to their
-// shards at once. They are awaited (and added to the sum) once another bucket's worth of parts is
-// under way behind them. So unsharded gradients never pile up, and parts travel beside the ops that
-// compute the next ones. Private to tessera/program.
+// Gradients whose sum over micro-batches rests in shards (`over` in the plan's store entry). Each
+// micro-batch's parts are sent to the shards as soon as they are made. The transfers of one bucket
+// of parts are awaited, and the results added to the sum, once the transfers of another bucket have
+// been issued. So unsharded gradients never pile up, and parts travel while ops compute the next
+// parts. Private to tessera/program.
 #pragma once
 
 #include <map>
@@ -21,13 +22,13 @@ class ShardedGradients {
         converter_(converter),
         under_way_(writer.places()) {}
 
-  // Sends parts of a sum over micro-batches, which the op has made, to their shards if the sum
-  // rests sharded.
+  // Sends the parts that the op has made of a sum over micro-batches to the shards, if the sum
+  // rests in shards. Else does nothing.
   void scatter_each_time(const Op& op, TensorId tensor);
-  // Notes that the parts `made` have left, to arrive as `moved`. Does nothing if the tensor does
-  // not rest sharded or the site is in no backward pass.
+  // Notes that the parts `made` are on their way and will arrive as `moved`. Does nothing if the
+  // tensor does not rest in shards or the site is in no backward pass.
   void leave_backward(const Site& site, TensorId tensor, const Held& made, const Held& moved);
-  // Lets all parts arrive that are under way.
+  // Writes the arrival of all parts that are still under way.
   void finish();
 
  private:

@@ -1,4 +1,4 @@
-// Operands of the steps of a time loop: the source of each step's piece.
+// Finds the source of each piece that a step of a time loop reads, and writes the transfer.
 #include "tessera/program/walk/step_operands.h"
 
 #include <fmt/format.h>
@@ -13,8 +13,9 @@
 namespace tessera {
 namespace {
 
-// Readers of the same pieces (query, key and value products) share what was fetched if they are
-// near each other; farther apart the memory is worth more than the transfer.
+// Readers of the same pieces (query, key and value products) share the fetched pieces if there are
+// at most this many ops from one reader to the next. Otherwise the memory for keeping the pieces
+// would cost more than a second transfer.
 constexpr int kNearOps = 16;
 
 Region step_region(const SteppedOperand& stepped, int64_t step) {
@@ -23,8 +24,8 @@ Region step_region(const SteppedOperand& stepped, int64_t step) {
   return region;
 }
 
-// Compares dim by dim: a step that reads nothing along one dim on this rank still has a view of the
-// other dims, and on the next rank it may read something.
+// Returns whether `read` is inside `held`, compared dim by dim. A dim in which `read` is empty
+// passes. The other dims are still compared, because on the next rank the step may read something.
 bool lies_in(const Box& read, const Box& held) {
   for (size_t d = 0; d < read.rank(); ++d) {
     const Interval piece = read.dims[d];
@@ -62,13 +63,13 @@ SteppedOperand StepOperands::prepare(const Op& op, size_t operand) {
   return out;
 }
 
-// Finds the steps that read only what the rank has already, whatever its position in the mesh:
-// these steps need not wait for the halo.
+// Finds the steps that read only what a rank holds already, on every rank of the mesh. These steps
+// need not wait for the halo. Sets stepped.rests and stepped.at_rest.
 void StepOperands::find_at_rest(const Op& op, size_t operand, SteppedOperand& stepped) {
   const TensorId tensor = op.inputs[operand];
   const Mesh& mesh = facts_.mesh(facts_.place_of(op));
   const std::vector<int64_t>& shape = facts_.shape(tensor);
-  if (facts_.tensor(tensor).role == Role::kInput) return;  // loaded with its halo
+  if (facts_.tensor(tensor).role == Role::kInput) return;  // an input is loaded with its halo
   const auto rests = materialiser_.before_need(op, tensor, stepped.need);
   if (!rests || *rests->region.layout != without_windows(stepped.need, mesh, shape)) return;
   stepped.rests = *rests;
@@ -118,10 +119,11 @@ FetchedSteps* StepOperands::fetched_before(const Op& op, TensorId tensor,
   return it == fetched.end() ? nullptr : &*it;
 }
 
-// Fetches the operand of a step. Aligned: every rank of the axis takes the same piece from its
-// holder. Rotated by this axis: the neighbour had the piece in the step before, so pieces travel
-// around a ring. Nested: inner rings start from what the neighbour on the outer axes had when its
-// inner ring started.
+// Fetches the piece of a step. In an aligned loop all ranks of the axis take the same piece from
+// the rank that holds it. In a loop that is rotated by the axis, the piece comes from the
+// neighbour, who had it in the step before, so that pieces travel around a ring. In a nested loop,
+// an inner ring starts from the piece with which the neighbour on the outer axes started its inner
+// ring.
 void StepOperands::fetch(const Op& op, size_t operand, SteppedOperand& stepped, int64_t step) {
   std::vector<Held>& by_step = stepped.by_step;
   if (stepped.known != nullptr) {
@@ -157,12 +159,13 @@ void StepOperands::fetch(const Op& op, size_t operand, SteppedOperand& stepped, 
   if (!nested) return;
   const int64_t inner = inner_steps(piece, mesh);
   if (step % inner != 0 || step + inner >= piece.steps) return;
-  Axes outer;  // one step outwards: at least the last digit but one of the step changes
+  Axes outer;  // all skewed axes but the innermost one: the piece moves on to the next inner ring
   for (size_t i = 0; i + 1 < piece.skew.size(); ++i) outer.push_back(piece.skew[i].axis);
   stepped.early = move(op, operand, stepped, by_step.back(), step + inner, outer);
 }
 
-// Moves a step's piece from where it is held.
+// Writes the collective over `axes` that moves a step's piece from `source` to the ranks that need
+// it. Returns the piece.
 Held StepOperands::move(const Op& op, size_t operand, const SteppedOperand& stepped,
                         const Held& source, int64_t step, Axes axes) {
   const Site site = facts_.site(op);

@@ -1,6 +1,7 @@
-// Operands of ops with a time loop, fetched step by step: aligned from the holder of each piece,
-// around a ring from the neighbour, or nested around rings of rings. Readers of the same pieces
-// share what was fetched. Ops without a loop have one step. Private to tessera/program.
+// Operands of ops with a time loop. Each step fetches its piece: in an aligned loop from the rank
+// that holds the piece, in a rotated loop from the neighbour in a ring, in a nested loop around
+// rings of rings. Readers of the same pieces share what was fetched. An op without a loop has one
+// step. Private to tessera/program.
 #pragma once
 
 #include <list>
@@ -11,8 +12,8 @@
 
 namespace tessera {
 
-// A `FetchedSteps` holds the pieces that a loop op has fetched, for readers of the same pieces soon
-// after it.
+// A `FetchedSteps` holds the pieces that an op with a time loop has fetched, so that the next
+// readers of the same pieces can use them.
 struct FetchedSteps {
   TensorId tensor;
   BlockRef block;
@@ -24,20 +25,20 @@ struct FetchedSteps {
 
 // A `SteppedOperand` is an operand on its way through the steps of its op.
 struct SteppedOperand {
-  Held staged;  // the value that the steps take from
-  Layout need;  // without the loop
-  std::optional<StepPiece> piece;
-  Axes axes;  // axes over which the looped dim is held sharded; none: local
+  Held staged;                     // the value from which the steps take their pieces
+  Layout need;                     // the layout of all pieces of a rank together
+  std::optional<StepPiece> piece;  // unset: the loop does not cut this operand
+  Axes axes;  // axes over which `staged` has the looped dim cut; none: each rank has all its pieces
   std::vector<Held> by_step;
   std::optional<Held> early;      // for a nested loop: the piece of the next outer step
-  FetchedSteps* known = nullptr;  // set if an op shortly before has fetched it
-  // By step: whether the step finds all that it reads in `rests`, while the halo that other steps
-  // need is on its way. Empty: all steps take from `staged`.
+  FetchedSteps* known = nullptr;  // set if an op shortly before has fetched the same pieces
+  // By step: whether all that the step reads is in `rests`. Such steps can run while the halo that
+  // other steps need is on its way. Empty: all steps take from `staged`.
   std::vector<bool> at_rest;
   Held rests;
 };
 
-// Returns the order in which an op's steps run: steps that wait for nothing come first.
+// Returns the order in which an op's steps run. Steps that need no transfer come first.
 std::vector<int64_t> order_of_steps(const std::vector<SteppedOperand>& operands, int64_t steps);
 
 class StepOperands {
@@ -45,11 +46,12 @@ class StepOperands {
   StepOperands(const Facts& facts, TextWriter& writer, Materialiser& materialiser)
       : facts_(facts), writer_(writer), materialiser_(materialiser), fetched_(writer.places()) {}
 
-  // Makes the value available that the steps take from.
+  // Makes the value available from which the steps take their pieces of the operand.
   SteppedOperand prepare(const Op& op, size_t operand);
-  // Makes the operand of a step available (issued, not waited for) and appends it to by_step.
+  // Makes the piece of a step available and appends it to stepped.by_step. Its transfer is issued
+  // and not waited for.
   void fetch(const Op& op, size_t operand, SteppedOperand& stepped, int64_t step);
-  // Offers the operand to other readers, once all its steps are fetched.
+  // Keeps the pieces of the operand for other readers. To be called when all steps are fetched.
   void share(const Op& op, size_t operand, const SteppedOperand& stepped);
 
  private:

@@ -1,4 +1,4 @@
-// Outputs of the steps of a time loop: the target of each step's piece or part.
+// Finds where each step of a time loop writes its piece or part of an output.
 #include "tessera/program/walk/step_outputs.h"
 
 #include <fmt/format.h>
@@ -12,8 +12,8 @@
 namespace tessera {
 namespace {
 
-// Leaves out pieces of all outputs alike. A step that must set a piece of one output (to 0)
-// computes, and then it makes all of them.
+// Makes all outputs leave out the same pieces. If a step must compute because one output needs its
+// piece set in any case, the step makes the pieces of all outputs.
 void leave_out_alike(std::vector<SteppedOutput>& outputs) {
   const bool computes = std::any_of(
       outputs.begin(), outputs.end(),
@@ -23,8 +23,8 @@ void leave_out_alike(std::vector<SteppedOutput>& outputs) {
   }
 }
 
-// Returns whether each rank makes a part of what it holds at home, so that the part can be written
-// there.
+// Returns whether what each rank makes is a region of what the rank holds at home, so that it can
+// be written there.
 bool refines(const Layout& made, const Layout& home) {
   bool within = made.at == home.at && made.grain == home.grain;
   for (size_t d = 0; d < made.shards.size() && within; ++d) {
@@ -34,7 +34,8 @@ bool refines(const Layout& made, const Layout& home) {
   return within;
 }
 
-// Returns where a step writes its term: each step writes another region.
+// Returns where a step writes its term of a sum made in place. Each step writes another region of
+// the sum's buffer.
 TextOutput write_term(const SteppedOutput& stepped, int64_t step) {
   const SumTerm& term = stepped.term;
   Region region = stepped.home.region;
@@ -92,16 +93,16 @@ SteppedOutput StepOutputs::prepare_one(const Op& op, size_t output) {
   const TensorId old = facts_.tensor(tensor).update_of;
   const Held* rests = old.valid() ? holds_.home(site.place, old) : nullptr;
   if (rests != nullptr && refines(home, rests->region.layout)) {
-    out.home.buffer = rests->buffer;  // in place
+    out.home.buffer = rests->buffer;  // the new value replaces the old one
   } else {
     out.home.buffer = writer_.new_buffer(site.place, tensor, "", out.home.region);
   }
   return out;
 }
 
-// Returns the axes over which the steps make parts of pieces that are sharded over these axes at
-// home: a part then need not wait for the others. Empty: parts are collected, and merged at the
-// end.
+// Returns the axes over which the parts of a step's piece are summed, if the home is cut over the
+// same axes along the looped dim. Each step's parts can then be sent home at once. Returns no axes
+// if all parts must be collected and merged after the last step.
 Axes StepOutputs::homeward_axes(const SteppedOutput& stepped, TensorId tensor,
                                 PlaceId place) const {
   if (!stepped.piece || !stepped.piece->rims.empty() || stepped.made.combiner != Combiner::kSum)
@@ -121,8 +122,7 @@ Axes StepOutputs::homeward_axes(const SteppedOutput& stepped, TensorId tensor,
   }
   extended.insert(extended.end(), axes.begin(), axes.end());
   const Axes& partial = stepped.made.partial;
-  // Parts of pieces that overlap do not qualify: the axis over which they are added cuts another
-  // dim already.
+  // An axis that also cuts a dim of the output does not count, as for parts of pieces that overlap.
   const bool parts = std::all_of(axes.begin(), axes.end(), [&](AxisId axis) {
     return std::find(partial.begin(), partial.end(), axis) != partial.end() &&
            !stepped.made.shards_over(axis);
@@ -132,8 +132,9 @@ Axes StepOutputs::homeward_axes(const SteppedOutput& stepped, TensorId tensor,
   return parts && homeward ? axes : Axes{};
 }
 
-// Returns how a micro-batch's term of a sum over micro-batches is written. If the parts leave for
-// their shards each time, the buffer holds the parts of one micro-batch alone.
+// Returns how a micro-batch's output is written: added to the terms of earlier micro-batches if the
+// tensor sums over micro-batches, else set. It is also set if each micro-batch's parts are sent to
+// shards, because the buffer then has the parts of only one micro-batch.
 Write StepOutputs::write_across(TensorId tensor, const Layout& home) const {
   const bool adds = facts_.sums_micro_batches(tensor) &&
                     !facts_.scatters_each_time(tensor, facts_.made_on(tensor), home);
@@ -165,7 +166,8 @@ TextOutput StepOutputs::write(const Op& op, size_t output, SteppedOutput& steppe
   return out;
 }
 
-// Returns where a step puts its part, which goes to the rank that holds the step's piece at home.
+// Returns where a step puts its part, and adds to `moves` the reduction of the part to the rank
+// that holds the step's piece at home.
 TextView StepOutputs::reduce_to_holder(const Op& op, TensorId tensor, const SteppedOutput& stepped,
                                        int64_t step, StepMoves& moves) {
   const PlaceId place = facts_.place_of(op);
@@ -174,7 +176,7 @@ TextView StepOutputs::reduce_to_holder(const Op& op, TensorId tensor, const Step
   piece.step = step;
   const Region part{stepped.made, piece};
   TextView made{writer_.new_buffer(place, tensor, fmt::format("part{}", step), part), part};
-  piece.leave_out_nowhere();  // the holder takes it, whichever ranks have a part
+  piece.leave_out_nowhere();  // the holder receives the piece even if it makes no part itself
   const Region mine{stepped.home.region.layout, piece};
   TextView arrives{stepped.home.buffer, mine};
   if (over_micro_batches)
@@ -196,8 +198,9 @@ TextView StepOutputs::reduce_to_holder(const Op& op, TensorId tensor, const Step
   return made;
 }
 
-// Returns where a step puts its part of a travelling sum: step 0 starts the sum; later steps add to
-// the sum that comes from the rank before, while the next step computes.
+// Returns where a step puts its part of a sum that travels around the ring. Step 0 starts the sum.
+// Later steps make their part, which is added to the sum that has come from the previous rank. The
+// sum then moves on while the next step computes.
 TextView StepOutputs::travel(const Op& op, TensorId tensor, SteppedOutput& stepped, int64_t step,
                              StepMoves& moves) {
   const PlaceId place = facts_.place_of(op);

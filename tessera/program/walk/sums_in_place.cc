@@ -1,4 +1,4 @@
-// Finds the sums that their terms can write, and makes the buffer of each.
+// Finds the sums that can be made in place, and makes the buffer of each.
 #include "tessera/program/walk/sums_in_place.h"
 
 #include <algorithm>
@@ -53,13 +53,14 @@ bool SumsInPlace::fits(const Op& sum) {
   return layout == need_of(facts_, sum, 0) || paths_.moves_once(sum, layout);
 }
 
-// Returns the layout in which all terms are made; nothing if the layouts differ or a term forbids
-// the sum in place.
+// Returns the layout in which all terms are made; nothing if the layouts differ, or if some term
+// cannot be written into the sum's buffer.
 std::optional<Layout> SumsInPlace::made_alike(const Op& sum) const {
   std::optional<Layout> made;
   const PlaceId place = facts_.place_of(sum);
-  // Gradients of tensors at rest go to their holders step by step: as terms, parts of the whole
-  // would be kept from the first term to the last.
+  // If a term is made step by step and the sum is the gradient of a parameter, the sum is not made
+  // in place. Each step's parts then go to the ranks that hold the gradient. In place, parts of the
+  // whole gradient would have to be kept from the first term to the last.
   const TensorId of = facts_.tensor(sum.outputs[0]).of;
   const bool rests = of.valid() && facts_.tensor(of).role == Role::kParameter;
   for (TensorId input : sum.inputs) {

@@ -1,7 +1,8 @@
-// Sums made in place: if all terms of a sum are made at its place, in one layout, only for this
-// sum, by ops that can add to their output, the terms are written into the sum's buffer one after
-// the other, and the sum itself is no instruction. The terms may be made in other blocks than the
-// sum (of other stages at this place; of a micro-batch, if they are summed over micro-batches too).
+// Sums made in place. The ops that make the terms of a sum add them to the sum's buffer one after
+// the other, and the sum itself is no instruction. This is done if all terms are made at the place
+// of the sum, in one layout, are read only by the sum, and come from ops that can add to their
+// output. The terms may be made in other blocks than that of the sum: in blocks of other stages at
+// the place, or, if the terms are also summed over micro-batches, in blocks of micro-batches.
 // Private to tessera/program.
 #pragma once
 
@@ -18,9 +19,9 @@ namespace tessera {
 // A `SumTerm` is a tensor as a term of a sum that is made in place.
 struct SumTerm {
   TensorId sum;
-  int term = 0, terms = 1;  // 1 term: it belongs to no sum
-  bool first = true;        // whether it is the first of the terms that are made in this block
-  bool across = false;      // whether the terms are made in several blocks
+  int term = 0, terms = 1;  // terms = 1: the tensor belongs to no sum made in place
+  bool first = true;        // whether the term is the first of those that are made in its block
+  bool across = false;      // whether the terms of the sum are made in several blocks
 };
 
 class SumsInPlace {
@@ -28,10 +29,11 @@ class SumsInPlace {
   SumsInPlace(const Facts& facts, TextWriter& writer, ConversionPaths& paths)
       : facts_(facts), writer_(writer), paths_(paths) {}
 
-  // Returns the tensor, which is made at the site in the layout `made`, as a term of such a sum;
-  // makes the sum's buffer for the first term. Returns nothing if the tensor is no such term.
+  // Returns which term of a sum made in place the tensor is, which is made at the site in the
+  // layout `made`. Makes the sum's buffer at the first term. Returns nothing if the tensor is no
+  // term of such a sum.
   std::optional<SumTerm> begin_term(const Site& site, TensorId tensor, const Layout& made);
-  // Returns where a sum is that its terms have made; null if the sum is an op like others.
+  // Returns the value of a sum that was made in place; null if the sum is not made in place.
   const Held* made(OpId sum) const;
 
  private:
@@ -48,7 +50,7 @@ class SumsInPlace {
   ConversionPaths& paths_;
   std::map<OpId, bool> fits_;  // whether the sum is made in place
   std::map<OpId, Held> made_;
-  std::set<std::pair<OpId, BlockRef>> started_;  // blocks that hold a term of the sum
+  std::set<std::pair<OpId, BlockRef>> started_;  // sums and blocks in which a term is made already
 };
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Writes the texts of all places.
+// Appends instructions and buffers to the texts of places.
 #include "tessera/program/walk/text_writer.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
-// The texts of all places while they are written. A `TextWriter` gives out buffers, handles and
-// tags, and keeps the order of writing. Private to tessera/program.
+// Writes the place texts of all places. A `TextWriter` gives out buffers, handles and tags, and
+// numbers the instructions of all texts in the order of writing (TextInstruction::order). Private
+// to tessera/program.
 #pragma once
 
 #include <string_view>
@@ -20,14 +21,15 @@ class TextWriter {
     emit(site.place, site.block, {std::move(body), site.when, site.cause});
   }
 
-  // Returns the index of a new buffer of the place. Its name is the tensor's name, and `what`
-  // behind an @.
+  // Makes a new buffer of the place and returns its index. The buffer's name is the tensor's name,
+  // followed by "@" and `what` unless `what` is empty.
   int new_buffer(PlaceId place, TensorId tensor, std::string_view what, Region region);
   TextBuffer& buffer(PlaceId place, int index) {
     return text(place).buffers[static_cast<size_t>(index)];
   }
   int new_handle() { return next_handle_++; }
-  // Marks the handle, which is under way: it is awaited before what its block writes from now on.
+  // Gives the handle, which is under way, a due mark (PlaceText::due): the handle is awaited before
+  // the next instruction that is written to its block.
   void due(PlaceId place, int handle) { text(place).due.try_emplace(handle, next_order_); }
   int64_t new_tag() { return next_tag_++; }
 
