@@ -8,8 +8,8 @@
 
 namespace tessera::planner_test {
 
-// What was compared, and the pairs in which more room gave a slower answer (by more than .1 %, within which
-// the search takes the simpler of two plans), one line each.
+// Counts the comparisons, and lists the pairs of questions in which more room gave a slower answer, one line
+// each. Differences of up to .1 % do not count: within these the search takes the simpler of two plans.
 struct NeverSlower {
   int64_t memory = 0, links = 0, freedom = 0;  // comparisons
   std::vector<std::string> slower_with_memory, slower_with_links, slower_with_freedom;
