@@ -87,9 +87,6 @@ bool is_better(const PlanAnswer& a, const PlanAnswer& b);
 struct Planner {
   std::string name, summary;
   std::function<Result<PlanAnswer>(const PlanQuestion&)> find;
-  // Whether every key of fix_keys() may be fixed; else all keys but those that only some
-  // planners search.
-  bool takes_all_keys = false;
 };
 
 }  // namespace tessera

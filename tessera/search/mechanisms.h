@@ -3,7 +3,7 @@
 // costs. The switches serve this measurement only, which benchmarks/run_mechanisms.py makes; the
 // script writes its table to the page that its option --out names.
 //
-//   TESSERA_SEARCH_WITHOUT=own_dims,slices tessera plan MODEL --cluster C --batch B
+//   TESSERA_SEARCH_WITHOUT=own_dims,scopes tessera plan MODEL --cluster C --batch B
 //   if (question.uses(Mechanism::kOwnDims)) ...
 #pragma once
 
@@ -18,8 +18,6 @@ namespace tessera {
 
 enum class Mechanism {
   kOwnDims,
-  kUnequalMeshes,
-  kSlices,
   kScopes,
   kClasses,
   kRings,

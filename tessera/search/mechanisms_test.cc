@@ -7,8 +7,8 @@ namespace {
 
 TEST(Mechanisms, AreReadByName) {
   EXPECT_EQ(parse_mechanisms("").value(), Mechanisms{});
-  EXPECT_EQ(parse_mechanisms("slices,own_dims").value(),
-            (Mechanisms{Mechanism::kOwnDims, Mechanism::kSlices}));
+  EXPECT_EQ(parse_mechanisms("scopes,own_dims").value(),
+            (Mechanisms{Mechanism::kOwnDims, Mechanism::kScopes}));
 }
 
 TEST(Mechanisms, EachHasAName) {
@@ -21,9 +21,9 @@ TEST(Mechanisms, EachHasAName) {
 }
 
 TEST(Mechanisms, AnUnknownNameIsRefused) {
-  const auto refused = parse_mechanisms("slice");
+  const auto refused = parse_mechanisms("scope");
   ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().message.find("did you mean 'slices'?"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("did you mean 'scopes'?"), std::string::npos);
 }
 
 }  // namespace

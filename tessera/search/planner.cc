@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "tessera/base/text.h"
@@ -18,6 +19,7 @@
 #include "tessera/search/planners/table_plans.h"
 #include "tessera/search/planners/terapipe.h"
 #include "tessera/search/ranking.h"
+#include "tessera/search/slicer.h"
 #include "tessera/search/spaces.h"
 #include "tessera/search/with_part.h"
 
@@ -48,11 +50,7 @@ Status check_question(const PlanQuestion& question) {
   RecipeArgument offload = schedule;
   offload.name = "offload";
   offload.choices = offload_names();
-  RecipeArgument meshes = schedule;
-  meshes.name = "meshes";
-  meshes.choices = {"equal", "unequal"};
-  const std::vector<RecipeArgument> texts = {schedule, recipes::recompute_argument(), offload,
-                                             meshes};
+  const std::vector<RecipeArgument> texts = {schedule, recipes::recompute_argument(), offload};
   for (const auto& [key, value] : question.fixed) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
       return invalid_input(
@@ -141,22 +139,36 @@ Result<PlanAnswer> find_with_tables(const PlanQuestion& question) {
 // Checks that the question does not fix settings that this planner does not choose.
 Status check_own_keys(const PlanQuestion& question, const std::string& planner) {
   struct Own {
-    std::string key, plain, does;
+    std::string key;
+    std::function<bool(const std::string&)> is_usual;  // whether all planners do so
+    std::vector<std::string> planners;                 // those that choose otherwise, too
+    std::string does;                                  // what the others do
+  };
+  const auto is = [](const std::string& value) {
+    return [value](const std::string& fixed) { return fixed == value; };
+  };
+  const auto is_for_whole_sequences = [](const std::string& schedule) {
+    return slice_schedule(schedule) == nullptr;
   };
   const std::vector<Own> all = {
-      {"offload", offload_names().front(), "leaves all tensors on the devices"},
-      {"rims", "0", "waits for halos before it computes"},
-      {"halo_layers", "1", "exchanges a halo for each layer"},
-      {"meshes", "equal", "does not ask for unequal meshes"},
-      {"slices", "1", "does not ask for a number of slices"},
-      {"prefetch", std::to_string(TransferChoice{}.ahead), "gathers one block ahead"},
-      {"bucket_bytes", std::to_string(kPlainBucket), "leaves the size of buckets as it is"}};
+      {"offload", is(offload_names().front()), {"auto"}, "leaves all tensors on the devices"},
+      {"rims", is("0"), {"auto"}, "waits for halos before it computes"},
+      {"halo_layers", is("1"), {"auto"}, "exchanges a halo for each layer"},
+      {"slices", is("1"), {"terapipe"}, "leaves sequences whole"},
+      {"schedule", is_for_whole_sequences, {"terapipe", "recipes"}, "leaves sequences whole"},
+      {"prefetch", is(std::to_string(TransferChoice{}.ahead)), {"auto"}, "gathers one block ahead"},
+      {"bucket_bytes",
+       is(std::to_string(kPlainBucket)),
+       {"auto"},
+       "leaves the size of buckets as it is"}};
   for (const Own& own : all) {
     const auto fixed = question.fixed.find(own.key);
-    if (fixed == question.fixed.end() || fixed->second == own.plain) continue;
+    const bool may_choose =
+        std::find(own.planners.begin(), own.planners.end(), planner) != own.planners.end();
+    if (may_choose || fixed == question.fixed.end() || own.is_usual(fixed->second)) continue;
     return invalid_input(
-        fmt::format("plan: --fix {}={}: expected --planner auto, found planner '{}', which {}",
-                    own.key, fixed->second, planner, own.does));
+        fmt::format("plan: --fix {}={}: expected --planner {}, found planner '{}', which {}",
+                    own.key, fixed->second, join(own.planners, " or "), planner, own.does));
   }
   return {};
 }
@@ -188,7 +200,7 @@ Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
 const std::vector<Planner>& all_planners() {
   static const std::vector<Planner> planners = {
       {"auto", "finds which dims each axis cuts, then meshes, stages, shards and recomputation",
-       [](const PlanQuestion& question) { return find_automatically(question); }, true},
+       [](const PlanQuestion& question) { return find_automatically(question); }},
       {"megatron_grid",
        "all (tp, pp, dp, micro-batch, chunks, ZeRO, recompute) with Megatron's dims: the baseline",
        [](const PlanQuestion& question) {
@@ -224,7 +236,7 @@ Result<PlanAnswer> find_plan(const PlanQuestion& question, const std::string& pl
   std::vector<std::string> names;
   for (const Planner& one : all_planners()) {
     if (one.name == planner) {
-      if (!one.takes_all_keys) TESSERA_TRY_VOID(check_own_keys(question, planner));
+      TESSERA_TRY_VOID(check_own_keys(question, planner));
       TESSERA_TRY(PlanQuestion fixed, fixed_by_part(question));
       fixed.broken = std::make_shared<BrokenInvariants>();
       Result<PlanAnswer> found = one.find(fixed);

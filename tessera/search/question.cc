@@ -18,8 +18,7 @@ const std::vector<std::pair<std::string, std::string>>& fix_keys() {
       {"offload", "what rests on the host: none, optimizer, states, all (planner auto)"},
       {"rims", "1: interiors are computed while halos arrive, 0: not (planner auto)"},
       {"halo_layers", "layers with halos for which one halo is exchanged (planner auto)"},
-      {"meshes", "of stages: equal, or unequal (planner auto)"},
-      {"slices", "of the sequence in a pipeline; 1: it stays whole (planner auto)"},
+      {"slices", "of the sequence in a pipeline; 1: it stays whole (planner terapipe)"},
       {"prefetch", "blocks ahead of which parameters in shards are gathered (planner auto)"},
       {"bucket_bytes", "up to which small collectives are joined (planner auto)"},
       {"replicas_apart", "0: neighbouring devices hold one stage, 1: neighbouring stages"}};

@@ -14,9 +14,7 @@
 #include "tessera/search/partition.h"
 #include "tessera/search/plan_search.h"
 #include "tessera/search/question.h"
-#include "tessera/search/sliced_pipelines.h"
 #include "tessera/search/slicer.h"
-#include "tessera/search/unequal_meshes.h"
 
 namespace tessera {
 namespace {
@@ -313,9 +311,6 @@ std::vector<const UnitPrices*> Ranking::price_kinds(UnitQuestion question) {
 std::vector<SpaceSchedule> Ranking::schedules_of(const Space& space) const {
   const auto fixed = question_.fixed.find("schedule");
   if (fixed == question_.fixed.end()) return space.schedules;
-  // Pipelines are ranked with whole micro-batches first, and sliced
-  // afterwards (sliced_pipelines.h).
-  if (slice_schedule(fixed->second) != nullptr) return {{kWholeSchedule}};
   for (const SpaceSchedule& own : space.schedules) {
     if (own.name == fixed->second) return {own};
   }
@@ -333,11 +328,10 @@ void Ranking::rank_schedules(Choice choice, const Space& space, const Inside& in
     least_s = std::min(least_s, passes_s(*prices, counts_));
   least_s *= static_cast<double>(choice.micro_batches) / static_cast<double>(choice.stages);
   const bool is_hopeless = !is_small_ && best_s_ > 0 && least_s > kHopelesslySlow * best_s_;
-  // Far slower choices may be left out, but not on small clusters, where unequal meshes are made
-  // from slow choices, and not with several kinds of nodes, whose memories cannot be compared.
-  const bool is_far_off = is_hopeless && least_s > kFarOff * best_s_ &&
-                          question_.cluster->devices() > kMostMeshDevices &&
-                          estimator_.kinds().count() == 1;
+  // Far slower choices may be left out, but not with several kinds of nodes, whose memories cannot
+  // be compared.
+  const bool is_far_off =
+      is_hopeless && least_s > kFarOff * best_s_ && estimator_.kinds().count() == 1;
   const std::string& first = space.schedules.front().name;
   for (const SpaceSchedule& schedule : schedules_of(space)) {
     if ((is_hopeless || choice.stages == 1) && schedule.name != first) continue;

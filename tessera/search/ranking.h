@@ -40,10 +40,9 @@ struct Space {
   // Whether single units may have a level of recomputation of their own, and whether borders
   // between stages may be moved away from the balance of the stages' times.
   bool own_units = false;
-  bool own_lists = false;  // the search may change the lists
-  // Whether the search also tries unequal meshes, slices, units with own dims, and other sizes of
+  // Whether the search may change the lists, and also tries units with own dims, and other sizes of
   // buckets and depths of prefetching.
-  bool is_wide = false;
+  bool own_lists = false;
   bool has_rings() const;  // whether some list has a ring ("seq~kv")
 };
 

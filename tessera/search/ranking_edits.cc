@@ -63,7 +63,7 @@ std::vector<PlanCandidate> Ranking::edits(const PlanCandidate& candidate, const 
 std::vector<PlanCandidate> Ranking::edits_of(const PlanCandidate& candidate, const Space& space) {
   std::vector<PlanCandidate> out;
   const Choice& from = candidate.choice;
-  if (space.is_wide && !is_small_) out = transfer_edits(candidate, question_);
+  if (space.own_lists && !is_small_) out = transfer_edits(candidate, question_);
   if (!space.own_units || !from.slices.empty()) return out;
   const auto add = [&](Choice choice) {
     PlanCandidate edit;

@@ -28,8 +28,6 @@ struct SliceSchedule {
   const char *of_slices, *of_wholes;
 };
 inline constexpr SliceSchedule kSliceSchedules[] = {{"token", "gpipe"}, {"token_1f1b", "1f1b"}};
-// The schedule with which pipelines are ranked before they are sliced.
-inline const char* const kWholeSchedule = "1f1b";
 // Returns the row of kSliceSchedules whose schedule of slices has that name; null if there is none.
 const SliceSchedule* slice_schedule(const std::string& name);
 

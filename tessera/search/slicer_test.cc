@@ -89,7 +89,7 @@ TEST(Slicer, ChosenSlicesAreNoSlowerThanEqualOnes) {
   pipeline.axes = {{"dp", 1, {"batch"}}};
   pipeline.stages = 4;
   pipeline.micro_batches = 1;
-  pipeline.schedule = kWholeSchedule;
+  pipeline.schedule = "1f1b";
   const UnitQuestion asked = sliced.uncut(2);
   const UnitPrices& whole = **sliced.search->pricer().price(asked);
   const auto estimated = [&](int64_t count) {
@@ -118,12 +118,15 @@ TEST(Slicer, GradientsOfTiedParametersAreCountedOnceASlice) {
   Sliced sliced("gpt:layers=4,hidden=512,heads=8,seq=512,vocab=51200,tied=1");
   Slicer slicer(*sliced.search, sliced.ranking.estimator(), kLength);
   const Cluster& cluster = sliced.asked->cluster;
+  Compiler compiler;
+  const auto model =
+      compiler.model(sliced.asked->question.model, sliced.asked->question.batch).value();
   for (const int64_t count : {2, 4, 8}) {
     Choice choice;
     choice.axes = {{"dp", 1, {"batch"}}};
     choice.stages = 4;
     choice.micro_batches = 1;
-    choice.schedule = kWholeSchedule;
+    choice.schedule = "1f1b";
     const UnitQuestion asked = sliced.uncut(2);
     Estimate estimate;
     ASSERT_TRUE(slicer.slice(choice, estimate, asked, **sliced.search->pricer().price(asked),
@@ -131,7 +134,7 @@ TEST(Slicer, GradientsOfTiedParametersAreCountedOnceASlice) {
     slicer.measure(choice, estimate, asked);
     const auto plan = sliced.search->plan_of(choice);
     ASSERT_TRUE(plan) << plan.error().message;
-    const auto lowering = sliced.search->lower(*plan);
+    const auto lowering = compiler.lower(forward_of(model), *plan);
     ASSERT_TRUE(lowering) << lowering.error().message;
     const double step_s =
         simulate(**lowering, cluster, sliced.asked->question.options)->step_time_s;

@@ -8,8 +8,6 @@
 #include "tessera/search/own_dims.h"
 #include "tessera/search/plan_search.h"
 #include "tessera/search/question.h"
-#include "tessera/search/sliced_pipelines.h"
-#include "tessera/search/unequal_meshes.h"
 
 namespace tessera {
 namespace {
@@ -23,7 +21,7 @@ Result<Space> whole_space(Ranking& ranking) {
   ranking.find_dims(space);
   space.recompute = {"none", "selective", "full"};
   space.schedules = {{"1f1b"}, {"interleaved", kMoreChunks}, {"zb_h1"}, {"zb_h2"}};
-  space.own_units = space.own_lists = space.is_wide = true;
+  space.own_units = space.own_lists = true;
   return space;
 }
 
@@ -47,41 +45,12 @@ Result<Space> megatron_space(Ranking& ranking) {
   return space;
 }
 
-namespace {
-
-// Adds pipelines that the grid of degrees lacks: with unequal meshes, and with slices. For small
-// models they are added only if the question fixes them. If the question fixes one of the two, all
-// other candidates are dropped.
-void widen(PlanSearch& search, Ranking& ranking, const Space& space,
-           std::vector<PlanCandidate>& ranked, std::string& refusal) {
-  const PlanQuestion& question = search.question();
-  const bool searches = !is_small(question, search.fold());
-  const bool only_unequal = !allows(question, "meshes", "equal");
-  const bool only_sliced = asks_for_slices(question);
-  std::vector<PlanCandidate> more;
-  const bool tries_unequal = searches && question.uses(Mechanism::kUnequalMeshes);
-  const bool tries_sliced = searches && question.uses(Mechanism::kSlices);
-  if (only_unequal || (tries_unequal && !only_sliced))
-    more = unequal_meshes(search, ranking, space, ranked);
-  if (only_sliced || (tries_sliced && !only_unequal)) {
-    std::string why;
-    auto sliced = sliced_pipelines(search, ranking, ranked, why);
-    if (only_sliced && !why.empty()) refusal = why;
-    std::move(sliced.begin(), sliced.end(), std::back_inserter(more));
-  }
-  if (only_unequal || only_sliced) ranked.clear();
-  std::move(more.begin(), more.end(), std::back_inserter(ranked));
-}
-
-}  // namespace
-
 Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker& space_of) {
   TESSERA_TRY(const auto search, PlanSearch::begin(question));
   Ranking ranking(question, search->fold(), search->pricer());
   TESSERA_TRY(Space space, space_of(ranking));
   std::optional<OwnDims> own_dims;
-  if (question.uses(Mechanism::kOwnDims) && space.is_wide && space.own_lists &&
-      !is_small(question, search->fold()))
+  if (question.uses(Mechanism::kOwnDims) && space.own_lists && !is_small(question, search->fold()))
     own_dims.emplace(*search, ranking);
   const auto edits = [&](const PlanCandidate& best) {
     std::vector<PlanCandidate> out = ranking.edits(best, space);
@@ -91,8 +60,7 @@ Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker&
     return out;
   };
   std::vector<PlanCandidate> ranked = ranking.rank(space);
-  std::string refusal = ranking.last_refusal();
-  if (space.is_wide) widen(*search, ranking, space, ranked, refusal);
+  const std::string refusal = ranking.last_refusal();
   // Estimates simulate schedules only if programs are dear. Cheap programs are simulated
   // whole instead.
   const bool plays = question.uses(Mechanism::kPlayedSchedules) &&

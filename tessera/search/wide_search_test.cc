@@ -1,5 +1,5 @@
-// Checks what `auto` tries beyond the grid of degrees: token slices, unequal meshes, buckets and
-// prefetch depths, and devices that stay unused.
+// Checks what `auto` tries beyond the grid of degrees: buckets and prefetch depths, and devices that
+// stay unused. Checks which keys of the other planners it refuses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,7 +9,6 @@
 #include "tessera/search/planners/test_questions.h"
 #include "tessera/search/ranking.h"
 #include "tessera/search/spaces.h"
-#include "tessera/search/unequal_meshes.h"
 
 namespace tessera {
 namespace {
@@ -18,20 +17,6 @@ PlanAnswer answer_of(Asked& asked, const std::map<std::string, std::string>& fix
   PlanQuestion question = asked.question;
   for (const auto& [key, value] : fixed) question.fixed[key] = value;
   return find_plan(question, "auto").value();
-}
-
-// There is one long sequence in a pipeline: without slices one place works at a time.
-TEST(WideSearch, SlicesWinOnALongSequence) {
-  const auto asked = ask("gpt:layers=8,hidden=1024,heads=16,seq=8192,vocab=1024", "2080ti:4", 1);
-  asked->question.compute = DType::kFloat16;
-  asked->question.evaluations = 24;
-  const PlanAnswer sliced = answer_of(*asked, {{"tp", "1"}});
-  const PlanAnswer whole = answer_of(*asked, {{"tp", "1"}, {"slices", "1"}});
-  ASSERT_TRUE(sliced.best && whole.best);
-  EXPECT_TRUE(best_of(sliced).choice.sliced_stages) << best_of(sliced).choice.str();
-  EXPECT_TRUE(best_of(whole).choice.slices.empty());
-  EXPECT_LT(step_of(sliced), .8 * step_of(whole));
-  expect_sound(sliced, asked->question);
 }
 
 // Gathered parameters cross a network whose latency counts for each collective.
@@ -86,63 +71,6 @@ TEST(WideSearch, TransfersCanBeFixed) {
   expect_sound(answer, asked->question);
 }
 
-TEST(WideSearch, SlicesCanBeFixed) {
-  const auto asked = ask("gpt:layers=4,hidden=256,heads=4,seq=64,vocab=512", "dgx-a100:1", 8);
-  asked->question.fixed["devices"] = "4";
-  asked->question.evaluations = 8;
-  const PlanAnswer answer = answer_of(*asked, {{"pp", "2"}, {"tp", "1"}, {"slices", "4"}});
-  ASSERT_TRUE(answer.best.has_value());
-  for (const PlanCandidate& candidate : answer.simulated) {
-    if (candidate.call.empty()) {
-      EXPECT_EQ(candidate.choice.slices, (std::vector<int64_t>{16, 16, 16, 16}));
-    }
-  }
-  expect_sound(answer, asked->question);
-  const PlanAnswer scheduled =
-      answer_of(*asked, {{"pp", "2"}, {"tp", "1"}, {"schedule", "token_1f1b"}});
-  ASSERT_TRUE(scheduled.best.has_value());
-  EXPECT_EQ(best_of(scheduled).choice.schedule, "token_1f1b");
-}
-
-// There are four layers on a node of two devices and a node of one: no equal meshes use the third
-// device well.
-TEST(WideSearch, UnequalMeshesWinOnUnequalNodes) {
-  Asked asked;
-  asked.cluster = parse_cluster(R"(
-name = "two-and-one"
-[[part]]
-like = "dgx-a100"
-nodes = 1
-devices = 2
-[part.nic]
-rate = "100 Gb/s"
-[[part]]
-like = "dgx-a100"
-nodes = 1
-devices = 1
-[part.nic]
-rate = "100 Gb/s"
-)",
-                                "two-and-one")
-                      .value();
-  asked.question.model = "gpt:layers=4,hidden=2048,heads=16,seq=2048,vocab=1024";
-  asked.question.batch = 32;
-  asked.question.cluster = &asked.cluster;
-  asked.question.options.style = parse_style("tessera").value();
-  asked.question.compute = DType::kBFloat16;
-  asked.question.evaluations = 24;
-  const PlanAnswer own = answer_of(asked, {});
-  const PlanAnswer unequal = answer_of(asked, {{"meshes", "unequal"}});
-  const PlanAnswer equal = answer_of(asked, {{"meshes", "equal"}});
-  ASSERT_TRUE(own.best && unequal.best && equal.best);
-  EXPECT_EQ(best_of(unequal).choice.ranks(), 3);
-  EXPECT_FALSE(best_of(unequal).choice.stage_axes.empty()) << best_of(unequal).choice.str();
-  EXPECT_LT(step_of(unequal), .9 * step_of(equal));
-  expect_sound(unequal, asked.question);
-  // A recipe may be faster still, with stages that are cut otherwise.
-  EXPECT_LE(step_of(own), step_of(unequal)) << best_of(own).call;
-}
-
 // No number of replicas that divides the batch makes use of all devices.
 TEST(WideSearch, DevicesStayUnusedWhereThatIsFaster) {
   const auto asked = ask("gpt:layers=2,hidden=1024,heads=16,seq=256,vocab=512", "dgx-a100:2", 15);
@@ -160,26 +88,20 @@ TEST(WideSearch, WrongQuestions) {
     const auto answer = find_plan(asked->question, planner);
     return answer ? std::string("no error") : answer.error().message;
   };
-  EXPECT_EQ(message("alpa", "meshes", "unequal"),
-            "plan: --fix meshes=unequal: expected --planner auto, found planner 'alpa', which does "
-            "not ask for unequal meshes");
-  EXPECT_TRUE(
-      message("auto", "meshes", "uneven")
-          .starts_with(
-              "plan: --fix meshes=uneven: expected meshes = equal or unequal, found 'uneven'"))
-      << message("auto", "meshes", "uneven");
+  EXPECT_EQ(message("alpa", "rims", "1"),
+            "plan: --fix rims=1: expected --planner auto, found planner 'alpa', which waits for "
+            "halos before it computes");
+  EXPECT_EQ(message("auto", "slices", "4"),
+            "plan: --fix slices=4: expected --planner terapipe, found planner 'auto', which leaves "
+            "sequences whole");
+  EXPECT_EQ(
+      message("auto", "schedule", "token_1f1b"),
+      "plan: --fix schedule=token_1f1b: expected --planner terapipe or recipes, found planner "
+      "'auto', which leaves sequences whole");
   EXPECT_EQ(message("auto", "prefetch", "65"),
             "plan: --fix prefetch=65: expected a whole number from 0 to 64");
   EXPECT_EQ(message("auto", "slices", "0"),
             "plan: --fix slices=0: expected a whole number of at least 1");
-  // The model has no causal sequence.
-  asked->question.model = "mlp:layers=3";
-  asked->question.fixed = {{"slices", "2"}, {"devices", "4"}};
-  const auto answer = find_plan(asked->question, "auto");
-  ASSERT_FALSE(answer.has_value());
-  EXPECT_NE(answer.error().message.find("expected a model with the dim 'seq', found none"),
-            std::string::npos)
-      << answer.error().message;
 }
 
 // Far slower choices are left out only where others are smaller, too: a fixed setting may not lead
@@ -240,23 +162,6 @@ TEST(WideSearch, MemoryByFormulaIsNearTheProgramsUnderACachingAllocator) {
     }
   }
   EXPECT_GE(compared, 4U);
-}
-
-// A micro-batch's slices add their gradients up before these are summed into shards.
-TEST(WideSearch, SlicesHoldWholeGradients) {
-  const auto asked = ask("gpt:layers=8,hidden=2048,heads=16,seq=512,vocab=1024", "dgx-a100:1", 8);
-  asked->question.compute = DType::kBFloat16;
-  asked->question.evaluations = 2;
-  asked->question.fixed = {{"pp", "2"}, {"dp", "4"}, {"slices", "4"}, {"zero", "2"}};
-  const PlanAnswer answer = find_plan(asked->question, "auto").value();
-  size_t compared = 0;
-  for (const PlanCandidate& one : answer.simulated) {
-    if (!one.step_s || one.choice.slices.empty()) continue;
-    ++compared;
-    EXPECT_GT(one.estimate.memory_bytes, .95 * one.need_bytes) << one.choice.str();
-    EXPECT_LT(one.estimate.memory_bytes, 1.3 * one.need_bytes) << one.choice.str();
-  }
-  EXPECT_GE(compared, 1U);
 }
 
 }  // namespace

@@ -114,7 +114,8 @@ class SliceSearch {
         Ranked one{shape, {}, asked};
         one.candidate.choice = choice_of(shape, asked, sharded);
         const SliceSchedule& schedule = *asked_schedule(question_);
-        if (!slicer_.slice(one.candidate.choice, one.candidate.estimate, asked, **prices, schedule))
+        if (!slicer_.slice(one.candidate.choice, one.candidate.estimate, asked, **prices, schedule,
+                           fixed_number(question_, "slices")))
           continue;
         const Estimate& estimate = one.candidate.estimate;
         if (search_.limit_bytes() <= 0 || estimate.memory_bytes <= search_.limit_bytes())

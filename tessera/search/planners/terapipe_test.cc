@@ -148,6 +148,33 @@ TEST(TeraPipePlanner, SlicesWhereSequencesAreFew) {
   EXPECT_EQ(std::accumulate(choice.slices.begin(), choice.slices.end(), int64_t{0}), 2048);
 }
 
+TEST(TeraPipePlanner, SlicesCanBeFixed) {
+  const auto asked = ask("gpt:layers=4,hidden=256,heads=4,seq=64,vocab=512", "dgx-a100:1", 8);
+  asked->question.fixed = {{"devices", "4"}, {"pp", "2"}, {"tp", "1"}, {"slices", "4"}};
+  const PlanAnswer answer = find_plan(asked->question, "terapipe").value();
+  ASSERT_TRUE(answer.best.has_value());
+  for (const PlanCandidate& candidate : answer.simulated)
+    EXPECT_EQ(candidate.choice.slices, (std::vector<int64_t>{16, 16, 16, 16}));
+  expect_sound(answer, asked->question);
+}
+
+// A micro-batch's slices add their gradients up before these are summed into shards.
+TEST(TeraPipePlanner, SlicesHoldWholeGradients) {
+  const auto asked = ask("gpt:layers=8,hidden=2048,heads=16,seq=512,vocab=1024", "dgx-a100:1", 8);
+  asked->question.compute = DType::kBFloat16;
+  asked->question.evaluations = 2;
+  asked->question.fixed = {{"pp", "2"}, {"dp", "4"}, {"slices", "4"}, {"zero", "2"}};
+  const PlanAnswer answer = find_plan(asked->question, "terapipe").value();
+  size_t compared = 0;
+  for (const PlanCandidate& one : answer.simulated) {
+    if (!one.step_s || one.choice.slices.empty()) continue;
+    ++compared;
+    EXPECT_GT(one.estimate.memory_bytes, .95 * one.need_bytes) << one.choice.str();
+    EXPECT_LT(one.estimate.memory_bytes, 1.3 * one.need_bytes) << one.choice.str();
+  }
+  EXPECT_GE(compared, 1U);
+}
+
 TEST(TeraPipePlanner, TheAnswerFits) {
   const auto asked = ask(kGpt, "dgx-a100:1", 8);
   asked->question.fixed = {{"devices", "4"}, {"tp", "1"}, {"pp", "4"}};
