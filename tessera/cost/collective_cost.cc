@@ -140,9 +140,10 @@ double network_floor(const TunerGroup& group, double bytes) {
   return collective_volume(group.kind, group.nodes, bytes) / rate;
 }
 
-// Returns the quickest legal pair of algorithm and protocol. Its time contains what was measured in
-// addition to the tuner's constants: kRingNodeSeconds for rings over nodes, ring_ramp for rings and
-// kNvlsTree over nodes.
+// Returns the quickest legal pair of algorithm and protocol. If the group is on several nodes, the
+// tuner's times are corrected by measurements: rings get kRingNodeSeconds of latency for each node,
+// and the transfer times of kNvlsTree and of rings (except with the protocol kLl) are divided by
+// ring_ramp(). Between nodes a transfer takes at least network_floor().
 std::optional<TunerChoice> tuned(const TunerGroup& group, int64_t bytes) {
   std::optional<TunerChoice> best;
   const auto size = static_cast<double>(bytes);

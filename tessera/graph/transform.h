@@ -43,8 +43,8 @@ struct Unrolling {
   // sum. If empty, there are `steps` pieces as equal as possible, the first ones larger by one.
   std::vector<int64_t> sizes = {};
   // If above 1, the dim is cut into that many blocks, as even as possible, and each step takes a
-  // part of each block, so that a tensor that is sharded in as many pieces need not move. The
-  // number divides every size except the last.
+  // part of each block, so that a tensor that is sharded in as many pieces need not move. Every
+  // element of `sizes` but the last must be a multiple of `blocks`.
   int64_t blocks = 1;
   // Why all blocks must have one size (for an error); empty: they may differ.
   std::string even_blocks = {};

@@ -262,7 +262,7 @@ struct InstantiateInput {
   const ResolvedPlan* plan = nullptr;
   const std::vector<OpPlan>* ops = nullptr;       // effective splits
   const std::vector<PlaceText>* texts = nullptr;  // by place
-  // The shapes in one size of micro-batch. `sizes` has an element for the larger and one for the
+  // The shapes for micro-batches of one size. `sizes` has an element for the larger and one for the
   // smaller micro-batches; only one element if all have the same size.
   struct Sizes {
     ShapeRule rule;

@@ -171,12 +171,12 @@ class Tiering {
   }
 
   // ---- what stays
-  // Chooses the tensors that stay on the device from one use to the next, of which the plan's
-  // `resident_bytes` bound the bytes. A block copies a tensor at rest only once, because its later
-  // reads find the tensor staged. So tensors can only be kept from one block to another. With one
-  // micro-batch the tensors are kept that the backward pass uses first, which are those that the
-  // forward pass uses last. With more micro-batches the same tensors are kept for the whole step,
-  // because for tensors of equal sizes no other choice saves more copies (docs/adr/0016-tiers.md).
+  // Chooses the tensors that stay on the device from one block to the next. Together they have at
+  // most the plan's `resident_bytes`. Within a block there is nothing to choose: a block copies a
+  // tensor at rest only once, because its later reads find the copy. With one micro-batch, the
+  // chosen tensors are those that the backward pass uses first, which are those that the forward
+  // pass uses last. With more micro-batches the same tensors are kept for the whole step, because
+  // no other choice saves more copies if all tensors have the same size (docs/adr/0016-tiers.md).
   void choose_residents() {
     std::vector<std::pair<Key, TensorId>> uses;  // by first use
     for (const auto& [ref, block] : text_.blocks) {

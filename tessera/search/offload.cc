@@ -14,7 +14,7 @@ namespace {
 
 // The least share of a device's peak memory that must be optimizer state; less would help little.
 constexpr double kStateShare = .15;
-// Memory binds if twice the memory leaves at most this share of the time.
+// Memory binds if a step with twice the memory would take at most this share of the step time.
 constexpr double kBinds = .95;
 // Most programs that are simulated to decide whether a search is worth its time.
 constexpr size_t kProbes = 4;

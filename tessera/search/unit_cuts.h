@@ -89,8 +89,8 @@ class UnitCuts {
   std::vector<size_t> chosen(const CutSet& set, size_t first, size_t last,
                              const CutWeights& weights, const std::vector<size_t>& of = {}) const;
 
-  // Returns the seconds that `replicas` replicas of `inner` devices each need to sum their
-  // gradients, for each byte.
+  // Returns how many seconds a byte it takes to sum the gradients of `replicas` replicas, each on
+  // `inner` devices.
   double gradient_rate(int64_t replicas, int64_t inner) const;
 
   const std::string& last_refusal() const { return refusal_; }

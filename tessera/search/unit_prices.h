@@ -107,8 +107,8 @@ struct UnitPrices {
   double allocator_bytes = 0;  // the allocator's part of overhead_bytes
   double allocator_share = 0;  // allocator_bytes as a share of the priced program's buffers
   double step_s = 0;           // seconds of the simulated step
-  // slice_s[slice][unit]: the seconds of both passes of a micro-batch. Empty for questions
-  // without slices.
+  // slice_s[slice][unit]: the seconds of the unit's two passes over this slice of a micro-batch
+  // (UnitQuestion::slices). Empty for questions without slices.
   std::vector<std::vector<double>> slice_s;
 };
 

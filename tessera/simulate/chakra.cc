@@ -314,7 +314,7 @@ class Exporter {
   At at_;
   int64_t run_ = 0;  // of the block's family
   std::set<uint64_t> frontier_;
-  // By stream: the last node.
+  // By stream, which is the group of a collective, the peer of a message, or 0: the last node.
   std::map<int64_t, uint64_t> collectives_, sends_, receives_, copies_;
   std::map<std::tuple<int, BlockRef, int64_t>, uint64_t> by_run_;
   std::map<std::pair<int, int64_t>, uint64_t> by_micro_batch_;

@@ -304,8 +304,9 @@ int64_t instructions_of(const Program& program) {
   return out;
 }
 
-// Returns the sum over the classes of the number of instructions in one program of the class. It is
-// the number in the program of the class's role, which is made already.
+// Returns the sum over the classes of the number of instructions in one program of the class. The
+// instructions are counted in the program of the representative of the class's rank class
+// (Lowered::roles), which has as many of them and is made already.
 int64_t instructions_of(const Classes& classes, const Lowered& lowered) {
   int64_t out = 0;
   for (const PlayedClass& one : classes.all) {

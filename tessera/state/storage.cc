@@ -38,8 +38,8 @@ class PosixFile : public StorageFile {
       const int64_t some = is_direct_ ? direct : bytes;
       const ssize_t written = ::write(descriptor_, data, static_cast<size_t>(some));
       if (written < 0 && errno == EINTR) continue;
-      // A device whose blocks are larger refuses this write; then the bytes go through the page
-      // cache.
+      // A device whose blocks are larger than kStorageBlock refuses a direct write; the bytes then
+      // go through the page cache.
       if (written < 0 && errno == EINVAL && is_direct_) {
         can_direct_ = false;
         continue;

@@ -32,8 +32,8 @@ Row find_row(std::string_view name);
 std::optional<Constant> fold(const Call& call, std::string_view name);
 // Returns whether fold() can compute the op.
 bool folds_op(std::string_view name);
-// Returns the outputs of a node that cuts a tensor known at import into parts; an empty list for
-// other nodes.
+// Returns the outputs of a node that cuts into parts a tensor whose value is known at import; an
+// empty list for other nodes.
 std::vector<Constant> fold_parts(const Call& call, std::string_view name);
 
 // ---- for the rows

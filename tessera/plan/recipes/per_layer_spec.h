@@ -38,8 +38,8 @@ const std::vector<std::string>& degree_names();
 Result<std::vector<LayerRange>> parse_layer_ranges(const std::string& spec, int64_t layers);
 
 // Returns axes a, b, ..., outermost first, such that each degree of each range is the product of
-// some neighbouring axes. It is an error if no such axes exist, as for degrees 2 and 3 of
-// neighbouring ranks in two ranges.
+// some neighbouring axes. Returns an error if no such axes exist, for example if the first degree
+// is 2 in one range and 3 in another.
 Result<Axes> common_axes(const std::vector<LayerRange>& ranges);
 
 // Returns the axes (of common_axes) whose product is the degree of the range, with commas between,

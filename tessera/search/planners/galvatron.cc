@@ -289,8 +289,8 @@ std::optional<std::vector<size_t>> LayerSearch::solve_stage(Instance& at, size_t
   if (!is_new) return known->second;
 
   const double capacity = limit > 0 ? limit - at.overhead_bytes : 0;
-  // Returns the fastest leaves of the units whose peak bytes are at most `peak`; nothing if no
-  // leaves fit. `bounded`: whether the memory limit and `peak` apply.
+  // Returns the fastest leaf of each unit, among the leaves whose peak bytes for the unit are at
+  // most `peak`; nothing if no leaves fit. `bounded`: whether the memory limit and `peak` apply.
   const auto solve = [&](double peak, bool bounded) -> std::optional<std::vector<size_t>> {
     const double room = capacity - peak;
     if (bounded && room <= 0) return {};

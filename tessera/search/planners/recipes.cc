@@ -141,7 +141,8 @@ Result<PlanAnswer> find_by_recipes(const PlanQuestion& question) {
 
 Result<PlanAnswer> find_with_recipes(const PlanQuestion& question, PlanAnswer answer) {
   const size_t used = answer.simulated.size();
-  // Counts at least half of the programs as used, because a race costs as much as a search.
+  // At least half of the allowed programs count as used here, even if the search simulated fewer:
+  // the other half must be enough for a race, because a race costs as much as a search.
   const size_t counted = std::max(used, answer.programs_allowed / 2);
   if (answer.programs_allowed < counted + kWorthARace || (question.stop && question.stop()))
     return answer;

@@ -47,7 +47,8 @@ class ChainSearch {
     return changes_[l][from * strategies(l) + to];
   }
 
-  // Computes the least memory of the layers after (l, s). It does not depend on s.
+  // Computes the least memory of the layers after each layer l, which is the same for all
+  // strategies of l.
   void find_least_memory() {
     const size_t count = problem_.layers.size();
     least_after_.assign(count, 0);

@@ -45,8 +45,8 @@ class CostModel {
 
   // Returns whether the model was made for such a piece. Costs of other pieces are extrapolated.
   virtual bool in_range(const Table& table, const Piece& piece) const;
-  // Returns the fewest and the most columns of a device for which the model was made; nothing if
-  // these are not known.
+  // Returns the least and the greatest number of columns of a device that the model was made for;
+  // nothing if these are not known.
   virtual std::optional<std::pair<double, double>> range_of_columns() const;
 
   virtual size_t width() const = 0;  // length of a piece's vector
