@@ -143,8 +143,8 @@ class Estimator {
                             {choice.stages, choice.chunks, std::ssize(choice.slices)},
                             choice.micro_batches);
   }
-  // Takes, among the kinds of nodes at `place` of the pipeline, the one that computes the model most
-  // slowly, and returns the prices on it. `by_kind`: the prices on each kind of nodes.
+  // Takes, among the kinds of nodes at `place` of the pipeline, the one that computes the model
+  // most slowly, and returns the prices on it. `by_kind`: the prices on each kind of nodes.
   const UnitPrices* slowest_at(const Choice& choice, int64_t place,
                                const std::vector<const UnitPrices*>& by_kind) const;
 
