@@ -211,24 +211,11 @@ void Slicer::measure(Choice& choice, Estimate& estimate, UnitQuestion asked) {
 Estimate Slicer::estimated(Choice& choice, const UnitPrices& prices, int64_t sequences) {
   Estimate out = estimator_.estimate(choice, prices, sequences);
   const std::vector<FoldUnit>& units = search_.fold().units;
-  const Graph& forward = search_.forward();
-  std::vector<int> unit_of(forward.ops().size(), -1);
-  for (size_t u = 0; u < units.size(); ++u) {
-    for (const OpId op : units[u].ops) unit_of[op.index()] = static_cast<int>(u);
-  }
-  const auto stage_of = [&](int unit) {
-    return std::upper_bound(choice.cuts.begin(), choice.cuts.end(), static_cast<size_t>(unit));
+  const auto stage_of = [&](int stand_in) {
+    size_t unit = 0;
+    while (units[unit].stand_in != stand_in) ++unit;
+    return std::upper_bound(choice.cuts.begin(), choice.cuts.end(), unit);
   };
-  std::map<TensorId, int> first;  // the first unit that reads the parameter
-  std::set<int> tied;
-  for (const Op& op : forward.ops()) {
-    const int unit = unit_of[op.id.index()];
-    for (const TensorId input : op.inputs) {
-      if (unit < 0 || forward.tensor(input).role != Role::kParameter) continue;
-      const int before = first.try_emplace(input, unit).first->second;
-      if (stage_of(before) != stage_of(unit)) tied.insert(before);
-    }
-  }
   // The estimator has already counted one message and one sum.
   const auto terms = static_cast<double>(choice.slices.size());
   const double more = std::max(0.0, terms - 1);
@@ -239,9 +226,9 @@ Estimate Slicer::estimated(Choice& choice, const UnitPrices& prices, int64_t seq
   const GroupPlacement group =
       place_group(*search_.question().cluster, every_device(replicas, stage / replicas),
                   std::min(stage / replicas, node));
-  for (const int unit : tied) {
-    const auto stand_in = static_cast<size_t>(units[static_cast<size_t>(unit)].stand_in);
-    const double bytes = prices.units[stand_in].gradient_bytes;
+  for (const TiedParameter& tied : prices.tied) {
+    if (stage_of(tied.first) == stage_of(tied.later)) continue;
+    const double bytes = tied.gradient_bytes;
     const auto whole = static_cast<int64_t>(bytes);
     out.memory_bytes += 2 * terms * bytes;
     out.step_s +=
