@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
 
 #include "tessera/base/text.h"
 #include "tessera/plan/recipes/parts.h"
@@ -216,9 +215,9 @@ Estimate Slicer::estimated(Choice& choice, const UnitPrices& prices, int64_t seq
     while (units[unit].stand_in != stand_in) ++unit;
     return std::upper_bound(choice.cuts.begin(), choice.cuts.end(), unit);
   };
-  // The estimator has already counted one message and one sum.
+  // The estimator knows one message, which it takes to be hidden by the passes. The messages of all
+  // slices are not.
   const auto terms = static_cast<double>(choice.slices.size());
-  const double more = std::max(0.0, terms - 1);
   const int64_t replicas = choice.axes.front().size;
   const int64_t stage = choice.ranks() / choice.stages;
   const int64_t node = search_.question().cluster->type_of(0).devices;
@@ -232,10 +231,10 @@ Estimate Slicer::estimated(Choice& choice, const UnitPrices& prices, int64_t seq
     const auto whole = static_cast<int64_t>(bytes);
     out.memory_bytes += 2 * terms * bytes;
     out.step_s +=
-        more *
+        terms *
         moves.message(0, (choice.stages - 1) * stage, whole, std::min(stage, node)).seconds();
     if (replicas > 1)
-      out.step_s += more * moves.collective(CollectiveKind::kAllReduce, group, whole).seconds();
+      out.step_s += terms * moves.collective(CollectiveKind::kAllReduce, group, whole).seconds();
   }
   return out;
 }
