@@ -10,7 +10,6 @@ namespace tessera {
 
 const std::vector<MechanismName>& mechanism_names() {
   static const std::vector<MechanismName> names = {
-      {Mechanism::kOwnDims, "own_dims", "units get dims of their own, by a chain program"},
       {Mechanism::kScopes, "scopes", "parts of a block cut another dim of the list"},
       {Mechanism::kClasses, "classes", "a class of ops cuts a dim that others do not cut"},
       {Mechanism::kRings, "rings", "keys travel around an axis that cuts the queries"},

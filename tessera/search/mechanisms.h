@@ -3,8 +3,8 @@
 // costs. The switches serve this measurement only, which benchmarks/run_mechanisms.py makes; the
 // script writes its table to the page that its option --out names.
 //
-//   TESSERA_SEARCH_WITHOUT=own_dims,scopes tessera plan MODEL --cluster C --batch B
-//   if (question.uses(Mechanism::kOwnDims)) ...
+//   TESSERA_SEARCH_WITHOUT=scopes,recipes tessera plan MODEL --cluster C --batch B
+//   if (question.uses(Mechanism::kScopes)) ...
 #pragma once
 
 #include <set>
@@ -17,7 +17,6 @@
 namespace tessera {
 
 enum class Mechanism {
-  kOwnDims,
   kScopes,
   kClasses,
   kRings,
@@ -41,7 +40,7 @@ using Mechanisms = std::set<Mechanism>;
 
 struct MechanismName {
   Mechanism mechanism;
-  std::string name;  // "own_dims"
+  std::string name;  // "unit_recompute"
   std::string does;  // what the mechanism does, in one line
 };
 const std::vector<MechanismName>& mechanism_names();

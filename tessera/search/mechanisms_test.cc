@@ -7,8 +7,8 @@ namespace {
 
 TEST(Mechanisms, AreReadByName) {
   EXPECT_EQ(parse_mechanisms("").value(), Mechanisms{});
-  EXPECT_EQ(parse_mechanisms("scopes,own_dims").value(),
-            (Mechanisms{Mechanism::kOwnDims, Mechanism::kScopes}));
+  EXPECT_EQ(parse_mechanisms("scopes,halos").value(),
+            (Mechanisms{Mechanism::kScopes, Mechanism::kHalos}));
 }
 
 TEST(Mechanisms, EachHasAName) {

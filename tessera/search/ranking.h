@@ -40,8 +40,8 @@ struct Space {
   // Whether single units may have a level of recomputation of their own, and whether borders
   // between stages may be moved away from the balance of the stages' times.
   bool own_units = false;
-  // Whether the search may change the lists, and also tries units with own dims, and other sizes of
-  // buckets and depths of prefetching.
+  // Whether the search may change the lists, and also tries other sizes of buckets and depths of
+  // prefetching.
   bool own_lists = false;
   bool has_rings() const;  // whether some list has a ring ("seq~kv")
 };

@@ -1,11 +1,8 @@
 #include "tessera/search/spaces.h"
 
 #include <algorithm>
-#include <iterator>
-#include <optional>
 #include <utility>
 
-#include "tessera/search/own_dims.h"
 #include "tessera/search/plan_search.h"
 #include "tessera/search/question.h"
 
@@ -49,16 +46,7 @@ Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker&
   TESSERA_TRY(const auto search, PlanSearch::begin(question));
   Ranking ranking(question, search->fold(), search->pricer());
   TESSERA_TRY(Space space, space_of(ranking));
-  std::optional<OwnDims> own_dims;
-  if (question.uses(Mechanism::kOwnDims) && space.own_lists && !is_small(question, search->fold()))
-    own_dims.emplace(*search, ranking);
-  const auto edits = [&](const PlanCandidate& best) {
-    std::vector<PlanCandidate> out = ranking.edits(best, space);
-    if (!own_dims) return out;
-    std::vector<PlanCandidate> more = own_dims->edits(best, space);
-    std::move(more.begin(), more.end(), std::back_inserter(out));
-    return out;
-  };
+  const auto edits = [&](const PlanCandidate& best) { return ranking.edits(best, space); };
   std::vector<PlanCandidate> ranked = ranking.rank(space);
   const std::string refusal = ranking.last_refusal();
   // Estimates simulate schedules only if programs are dear. Cheap programs are simulated

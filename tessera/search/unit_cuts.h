@@ -1,6 +1,5 @@
 // Chooses for each unit of a row of units how the axes inside a stage cut the unit. This is Alpa's
-// intra-operator choice on Tessera's prices, for the planner `alpa` and for the edits of `auto`
-// (own_dims.h). Candidates are lists of dims (dim_lists.h), each of which is the fastest for some
+// intra-operator choice on Tessera's prices, for the planner `alpa`. Candidates are lists of dims (dim_lists.h), each of which is the fastest for some
 // unit. A candidate is priced by the program in which it cuts all units. The chain program, a
 // dynamic program over the row, then chooses a candidate for each unit; Alpa's integer program does
 // this for each op. The cost includes changes of the layout of tensors that go between units with
