@@ -15,9 +15,9 @@ struct NeverSlower {
   std::vector<std::string> slower_with_memory, slower_with_links, slower_with_freedom;
 };
 
-// Asks `auto`, with the usual number of programs, about random small questions of these seeds. Each is asked
-// as it is; with half and with three quarters of the memory that its answer needs, and with that memory; with
-// links of twice the rate; and with one key fixed to another value than that of the answer.
+// Asks `auto`, with the usual number of programs, about random small questions of these seeds. Each is
+// asked as it is; with the memory that its answer needs, and with half as much again; with links of
+// twice the rate; and with one key fixed.
 NeverSlower compare_rooms(uint64_t first_seed, uint64_t questions);
 
 }  // namespace tessera::planner_test
