@@ -336,7 +336,6 @@ Estimator::Sums Estimator::sums(const Choice& choice, const std::vector<const Un
   return out;
 }
 
-// Returns the first stage with a unit for which `stand_in`, a unit of the folded graph, stands.
 size_t Estimator::stage_of(const Choice& choice, int stand_in) const {
   for (size_t stage = 0, at = 0; at < units_.size(); ++at) {
     while (stage + 1 < choice.cuts.size() && choice.cuts[stage + 1] <= at) ++stage;

@@ -124,6 +124,8 @@ class Estimator {
   UnitCost unit_cost(const UnitPrice& price, DType compute, int64_t sharded,
                      const UnitLayout& layout, int64_t ranks) const;
   const CollectiveCosts& collectives() const { return collectives_; }
+  // Returns the first stage with a unit for which `stand_in`, a unit of the folded graph, stands.
+  size_t stage_of(const Choice& choice, int stand_in) const;
   const ReplicaCosts& replica_costs() const { return replica_costs_; }
   // Returns the bytes that a communication library keeps on a device for the choice's replicas and
   // for the device's neighbours in the pipeline, at the place where these are the most. Prices of
@@ -193,7 +195,6 @@ class Estimator {
   // gradients have arrived at the stage that updates them, and until the updated parameters have
   // arrived at the later stage.
   double tied_s(const Choice& choice, const std::vector<const Stage*>& work, bool hides) const;
-  size_t stage_of(const Choice& choice, int stand_in) const;
   double capacity(const Choice& choice, int64_t place) const;
   double neighbours_bytes(const Choice& choice, int64_t place) const;
   // Returns the kinds of nodes whose devices this place of the pipeline uses.

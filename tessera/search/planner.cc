@@ -141,7 +141,7 @@ Status check_own_keys(const PlanQuestion& question, const std::string& planner) 
   struct Own {
     std::string key;
     std::function<bool(const std::string&)> is_usual;  // whether all planners do so
-    std::vector<std::string> planners;                 // those that choose otherwise, too
+    std::string planner;                               // the one that chooses otherwise, too
     std::string does;                                  // what the others do
   };
   const auto is = [](const std::string& value) {
@@ -151,24 +151,21 @@ Status check_own_keys(const PlanQuestion& question, const std::string& planner) 
     return slice_schedule(schedule) == nullptr;
   };
   const std::vector<Own> all = {
-      {"offload", is(offload_names().front()), {"auto"}, "leaves all tensors on the devices"},
-      {"rims", is("0"), {"auto"}, "waits for halos before it computes"},
-      {"halo_layers", is("1"), {"auto"}, "exchanges a halo for each layer"},
-      {"slices", is("1"), {"terapipe"}, "leaves sequences whole"},
-      {"schedule", is_for_whole_sequences, {"terapipe", "recipes"}, "leaves sequences whole"},
-      {"prefetch", is(std::to_string(TransferChoice{}.ahead)), {"auto"}, "gathers one block ahead"},
-      {"bucket_bytes",
-       is(std::to_string(kPlainBucket)),
-       {"auto"},
+      {"offload", is(offload_names().front()), "auto", "leaves all tensors on the devices"},
+      {"rims", is("0"), "auto", "waits for halos before it computes"},
+      {"halo_layers", is("1"), "auto", "exchanges a halo for each layer"},
+      {"slices", is("1"), "terapipe", "leaves sequences whole"},
+      {"schedule", is_for_whole_sequences, "terapipe", "leaves sequences whole"},
+      {"prefetch", is(std::to_string(TransferChoice{}.ahead)), "auto", "gathers one block ahead"},
+      {"bucket_bytes", is(std::to_string(kPlainBucket)), "auto",
        "leaves the size of buckets as it is"}};
   for (const Own& own : all) {
     const auto fixed = question.fixed.find(own.key);
-    const bool may_choose =
-        std::find(own.planners.begin(), own.planners.end(), planner) != own.planners.end();
-    if (may_choose || fixed == question.fixed.end() || own.is_usual(fixed->second)) continue;
+    if (fixed == question.fixed.end() || own.planner == planner || own.is_usual(fixed->second))
+      continue;
     return invalid_input(
         fmt::format("plan: --fix {}={}: expected --planner {}, found planner '{}', which {}",
-                    own.key, fixed->second, join(own.planners, " or "), planner, own.does));
+                    own.key, fixed->second, own.planner, planner, own.does));
   }
   return {};
 }

@@ -698,47 +698,22 @@ std::optional<PlanCandidate> Ranking::with_own_recomputation(const std::vector<C
   return out;
 }
 
-namespace {
-
-// Sets the dims of a question's axes (`asked`) to the dims of one unit. `axes`: of the choice; the
-// first one, the replicas, is not in the question. `dims`: by axis of the choice.
-void set_dims(std::vector<ChoiceAxis>& asked, const std::vector<ChoiceAxis>& axes,
-              const std::vector<DimList>& dims) {
-  for (ChoiceAxis& one : asked) {
-    for (size_t a = 1; a < axes.size(); ++a) {
-      if (axes[a].name == one.name) one.dims = dims[a];
-    }
-  }
-}
-
-}  // namespace
-
 bool Ranking::estimate_own(PlanCandidate& candidate) {
   const Choice& choice = candidate.choice;
-  UnitQuestion asked;
-  // Prices by recomputation, halo layers and dims, in which units may differ.
-  std::map<std::tuple<std::string, int64_t, std::vector<DimList>>, std::vector<const UnitPrices*>>
-      known;
+  const UnitQuestion asked = unit_question(choice, question_.batch);
+  // Prices by recomputation and halo layers, in which units may differ.
+  std::map<std::pair<std::string, int64_t>, std::vector<const UnitPrices*>> known;
   std::vector<const UnitPrices*> prices;
   int64_t stage = 0;
   for (size_t u = 0; u < fold_.units.size(); ++u) {
     const auto next = static_cast<size_t>(stage) + 1;
-    const bool is_next = next < choice.cuts.size() && choice.cuts[next] == u;
-    if (is_next) ++stage;
-    if (u == 0 || (is_next && !choice.stage_axes.empty())) {
-      asked = unit_question(choice, question_.batch, static_cast<size_t>(stage));
-      known.clear();
-    }
+    if (next < choice.cuts.size() && choice.cuts[next] == u) ++stage;
     const UnitChoice own = choice.units.empty() ? UnitChoice{} : choice.units[u];
-    auto& by_kind = known[{own.recompute.value_or(choice.recompute),
-                           own.halo_layers.value_or(choice.halos.layers), own.dims}];
-    if (by_kind.empty()) {
-      UnitQuestion question = asked;
-      question.recompute = own.recompute.value_or(choice.recompute);
-      question.halos.layers = own.halo_layers.value_or(choice.halos.layers);
-      if (!own.dims.empty()) set_dims(question.axes, choice.axes, own.dims);
-      by_kind = price_kinds(std::move(question));
-    }
+    UnitQuestion question = asked;
+    question.recompute = own.recompute.value_or(choice.recompute);
+    question.halos.layers = own.halo_layers.value_or(choice.halos.layers);
+    auto& by_kind = known[{question.recompute, question.halos.layers}];
+    if (by_kind.empty()) by_kind = price_kinds(std::move(question));
     if (by_kind.empty()) return false;
     prices.push_back(estimator_.slowest_at(choice, stage % choice.stages, by_kind));
   }
@@ -749,8 +724,7 @@ bool Ranking::estimate_own(PlanCandidate& candidate) {
 
 void Ranking::play(PlanCandidate& candidate) {
   const Choice& choice = candidate.choice;
-  // Choices with slices keep their estimates, which come from tables of slice times (slicer.h).
-  if (choice.stages == 1 || !choice.slices.empty()) return;
+  if (choice.stages == 1) return;
   estimator_.play_schedules(true);
   PlanCandidate played = candidate;
   if (estimate_own(played)) candidate.estimate.step_s = played.estimate.step_s;

@@ -62,9 +62,8 @@ class Ranking {
   void play(PlanCandidate& candidate);
   // Sets whether edits(), too, estimates with the schedule simulated. The default is false.
   void play_edits(bool plays) { plays_edits_ = plays; }
-  // Sets the estimate of a choice whose units may have dims, recomputation and halos of their own.
-  // The cost of changing the layout between neighbouring units is not counted. Returns false if
-  // some unit cannot be priced.
+  // Sets the estimate of a choice whose units may have recomputation and halos of their own. Returns
+  // false if some unit cannot be priced.
   bool estimate_own(PlanCandidate& candidate);
 
   // Sets the lists and pairs of a space to those that a DimListSearch finds on the smallest axis

@@ -64,7 +64,7 @@ std::vector<PlanCandidate> Ranking::edits_of(const PlanCandidate& candidate, con
   std::vector<PlanCandidate> out;
   const Choice& from = candidate.choice;
   if (space.own_lists && !is_small_) out = transfer_edits(candidate, question_);
-  if (!space.own_units || !from.slices.empty()) return out;
+  if (!space.own_units) return out;
   const auto add = [&](Choice choice) {
     PlanCandidate edit;
     edit.choice = std::move(choice);

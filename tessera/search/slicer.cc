@@ -209,12 +209,6 @@ void Slicer::measure(Choice& choice, Estimate& estimate, UnitQuestion asked) {
 // then, and the step waits for those of the last micro-batch.
 Estimate Slicer::estimated(Choice& choice, const UnitPrices& prices, int64_t sequences) {
   Estimate out = estimator_.estimate(choice, prices, sequences);
-  const std::vector<FoldUnit>& units = search_.fold().units;
-  const auto stage_of = [&](int stand_in) {
-    size_t unit = 0;
-    while (units[unit].stand_in != stand_in) ++unit;
-    return std::upper_bound(choice.cuts.begin(), choice.cuts.end(), unit);
-  };
   // The estimator knows one message, which it takes to be hidden by the passes. The messages of all
   // slices are not.
   const auto terms = static_cast<double>(choice.slices.size());
@@ -226,7 +220,8 @@ Estimate Slicer::estimated(Choice& choice, const UnitPrices& prices, int64_t seq
       place_group(*search_.question().cluster, every_device(replicas, stage / replicas),
                   std::min(stage / replicas, node));
   for (const TiedParameter& tied : prices.tied) {
-    if (stage_of(tied.first) == stage_of(tied.later)) continue;
+    if (estimator_.stage_of(choice, tied.first) == estimator_.stage_of(choice, tied.later))
+      continue;
     const double bytes = tied.gradient_bytes;
     const auto whole = static_cast<int64_t>(bytes);
     out.memory_bytes += 2 * terms * bytes;

@@ -80,6 +80,26 @@ TEST(Slicer, TheTableHasWhatWasMeasuredAndIsLinearBetween) {
   EXPECT_NEAR(table->seconds(counts, 64, 96), sum, 1e-12);
 }
 
+// A slicing that was not measured takes about as long as the table says.
+TEST(Slicer, OtherSlicingsAreNearTheTable) {
+  const Sliced sliced("gpt:layers=4,hidden=4096,heads=32,seq=1024,vocab=1024", "dgx-a100:1");
+  UnitPricer& pricer = sliced.search->pricer();
+  const SliceTable table = SliceTable::measure(pricer, sliced.uncut(2), 1024, 32).value();
+  UnitQuestion asked = sliced.uncut(2);
+  asked.slices = {512, 256, 192, 64};
+  const UnitPrices& prices = **pricer.price(asked);
+  double sum = 0, expected = 0;
+  int64_t context = 0;
+  for (size_t s = 0; s < asked.slices.size(); ++s) {
+    for (size_t u = 0; u < prices.units.size(); ++u) {
+      sum += table.seconds(u, asked.slices[s], context);
+      expected += prices.slice_s[s][u];
+    }
+    context += asked.slices[s];
+  }
+  EXPECT_NEAR(sum / expected, 1, .1);
+}
+
 // If no number of slices is given, their lengths are those of the least step by the published program, whose
 // formula differs from the estimate by less than 1 %.
 TEST(Slicer, ChosenSlicesAreNoSlowerThanEqualOnes) {

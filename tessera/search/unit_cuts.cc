@@ -212,22 +212,18 @@ std::vector<UnitRange> UnitCuts::ranges(const CutSet& set, size_t first, size_t 
 }
 
 std::vector<size_t> UnitCuts::chosen(const CutSet& set, size_t first, size_t last,
-                                     const CutWeights& weights,
-                                     const std::vector<size_t>& of) const {
+                                     const CutWeights& weights) const {
   const std::vector<FoldUnit>& units = search_.fold().units;
-  const std::vector<size_t> allowed = of.empty() ? all_of(set) : of;
-  const size_t n = allowed.size();
+  const size_t n = set.cuts.size();
   std::vector<std::vector<size_t>> from(last - first, std::vector<size_t>(n));
   std::vector<double> cost(n, 0);
   for (size_t u = first; u < last; ++u) {
     std::vector<double> now(n, kInfinity);
     for (size_t c = 0; c < n; ++c) {
-      const UnitPrice& own =
-          set.cuts[allowed[c]].prices->units[static_cast<size_t>(units[u].stand_in)];
+      const UnitPrice& own = set.cuts[c].prices->units[static_cast<size_t>(units[u].stand_in)];
       if (u == first) now[c] = cost_s(own, weights);
       for (size_t p = 0; p < n && u > first; ++p) {
-        const double changes =
-            set.change_s[static_cast<size_t>(units[u - 1].stand_in)][allowed[p]][allowed[c]];
+        const double changes = set.change_s[static_cast<size_t>(units[u - 1].stand_in)][p][c];
         const double value = cost[p] + changes + cost_s(own, weights);
         if (value >= now[c]) continue;
         now[c] = value;
@@ -239,7 +235,7 @@ std::vector<size_t> UnitCuts::chosen(const CutSet& set, size_t first, size_t las
   std::vector<size_t> out(last - first);
   auto at = static_cast<size_t>(std::min_element(cost.begin(), cost.end()) - cost.begin());
   for (size_t u = last; u-- > first;) {
-    out[u - first] = allowed[at];
+    out[u - first] = at;
     at = from[u - first][at];
   }
   return out;

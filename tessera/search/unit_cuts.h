@@ -86,7 +86,7 @@ class UnitCuts {
                                 const std::vector<size_t>& of = {}) const;
   // Returns the candidates that ranges() chooses for the units first .. last - 1 in the last range.
   std::vector<size_t> chosen(const CutSet& set, size_t first, size_t last,
-                             const CutWeights& weights, const std::vector<size_t>& of = {}) const;
+                             const CutWeights& weights) const;
 
   // Returns how many seconds a byte it takes to sum the gradients of `replicas` replicas, each on
   // `inner` devices.

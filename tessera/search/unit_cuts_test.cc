@@ -67,8 +67,8 @@ TEST(UnitCuts, TheChainEqualsBruteForce) {
           for (size_t i = 0; i < count; ++i) chosen[i] = two[bits >> i & 1];
           least_of_two = std::min(least_of_two, cost_of(fold, set, first, chosen, weights));
         }
-        const auto of_two = cuts.chosen(set, first, first + count, weights, two);
-        EXPECT_NEAR(cost_of(fold, set, first, of_two, weights), least_of_two, 1e-9 * least_of_two);
+        const auto of_two = cuts.ranges(set, first, first + count, weights, two);
+        EXPECT_NEAR(of_two.back().cost_s, least_of_two, 1e-9 * least_of_two);
       }
     }
   }

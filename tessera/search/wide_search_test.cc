@@ -94,10 +94,9 @@ TEST(WideSearch, WrongQuestions) {
   EXPECT_EQ(message("auto", "slices", "4"),
             "plan: --fix slices=4: expected --planner terapipe, found planner 'auto', which leaves "
             "sequences whole");
-  EXPECT_EQ(
-      message("auto", "schedule", "token_1f1b"),
-      "plan: --fix schedule=token_1f1b: expected --planner terapipe or recipes, found planner "
-      "'auto', which leaves sequences whole");
+  EXPECT_EQ(message("auto", "schedule", "token_1f1b"),
+            "plan: --fix schedule=token_1f1b: expected --planner terapipe, found planner "
+            "'auto', which leaves sequences whole");
   EXPECT_EQ(message("auto", "prefetch", "65"),
             "plan: --fix prefetch=65: expected a whole number from 0 to 64");
   EXPECT_EQ(message("auto", "slices", "0"),

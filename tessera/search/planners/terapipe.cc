@@ -80,7 +80,9 @@ class SliceSearch {
       if (stages > static_cast<int64_t>(search_.fold().units.size())) break;
       for (const int64_t tensor : divisors_of(used / stages)) {
         const Shape shape{stages, used / stages / tensor, tensor};
-        if (tensor <= most && question_.batch % shape.replicas == 0 &&
+        // Only pipelines are sliced.
+        const bool may_be = stages > 1 || fixed_number(question_, "slices") <= 1;
+        if (may_be && tensor <= most && question_.batch % shape.replicas == 0 &&
             allows(question_, "pp", stages) && allows(question_, "tp", tensor) &&
             allows(question_, "dp", shape.replicas))
           out.push_back(shape);
@@ -178,6 +180,12 @@ Result<PlanAnswer> find_by_terapipe(const PlanQuestion& question) {
   TESSERA_TRY(const auto search, PlanSearch::begin(question));
   const auto length = sliced_length(search->forward());
   if (!length) return invalid_input("planner terapipe: " + length.error().message);
+  const int64_t count = fixed_number(question, "slices");
+  if (count > 0 && *length % count != 0) {
+    return invalid_input(fmt::format(
+        "planner terapipe: --fix slices={}: expected a number of equal slices of {} tokens", count,
+        *length));
+  }
   SliceSearch slices(*search, *length);
   auto ranked = slices.run();
   return search->answer(ranked, slices.last_refusal());

@@ -25,38 +25,6 @@ void for_each_cut(int64_t left, std::vector<int64_t>& lengths,
 
 const char* const kGpt = "gpt:layers=4,hidden=512,heads=8,seq=256,vocab=1024";
 
-TEST(SliceTable, HoldsWhatWasMeasuredAndIsNearBetween) {
-  const Cluster cluster = load_cluster("dgx-a100:1").value();
-  SimulateOptions options;
-  options.style = parse_style("tessera").value();
-  UnitPricer pricer({"gpt:layers=4,hidden=4096,heads=32,seq=1024,vocab=1024", DType::kBFloat16,
-                     &cluster, options, 0});
-  const SliceTable table = SliceTable::measure(pricer, {}, 1024, 32).value();
-  const auto priced = [&](const std::vector<int64_t>& slices) {
-    UnitQuestion asked;
-    asked.slices = slices;
-    return *pricer.price(asked).value();
-  };
-  const UnitPrices measured = priced({128, 128, 640, 128});
-  const UnitPrices other = priced({512, 256, 192, 64});
-  for (size_t u = 0; u < measured.units.size(); ++u) {
-    EXPECT_DOUBLE_EQ(table.seconds(u, 128, 0), measured.slice_s[0][u]);
-    EXPECT_DOUBLE_EQ(table.seconds(u, 128, 128), measured.slice_s[1][u]);
-    EXPECT_DOUBLE_EQ(table.seconds(u, 128, 896), measured.slice_s[3][u]);
-  }
-  double sum = 0, expected = 0;
-  int64_t context = 0;
-  for (size_t s = 0; s < 4; ++s) {
-    const std::vector<int64_t> lengths = {512, 256, 192, 64};
-    for (size_t u = 0; u < other.units.size(); ++u) {
-      sum += table.seconds(u, lengths[s], context);
-      expected += other.slice_s[s][u];
-    }
-    context += lengths[s];
-  }
-  EXPECT_NEAR(sum / expected, 1, .1);
-}
-
 // The times of all slices add up to those of the passes.
 TEST(UnitPricer, SlicesAddUpToThePasses) {
   const Cluster cluster = load_cluster("dgx-a100:1").value();
@@ -156,6 +124,11 @@ TEST(TeraPipePlanner, SlicesCanBeFixed) {
   for (const PlanCandidate& candidate : answer.simulated)
     EXPECT_EQ(candidate.choice.slices, (std::vector<int64_t>{16, 16, 16, 16}));
   expect_sound(answer, asked->question);
+  // A plan without stages has no slices, so it is no answer.
+  asked->question.fixed.erase("pp");
+  const PlanAnswer free = find_plan(asked->question, "terapipe").value();
+  for (const PlanCandidate& candidate : free.simulated)
+    EXPECT_EQ(candidate.choice.slices.size(), 4U) << candidate.choice.str();
 }
 
 // A micro-batch's slices add their gradients up before these are summed into shards.
@@ -204,6 +177,10 @@ TEST(TeraPipePlanner, WrongQuestions) {
                   .starts_with("planner terapipe: expected causal attention, found op "));
   EXPECT_EQ(refusal(kGpt, "schedule", "1f1b"),
             "planner terapipe: expected the schedule token or token_1f1b, found '1f1b'");
+  EXPECT_TRUE(
+      refusal(kGpt, "slices", "7")
+          .starts_with("planner terapipe: --fix slices=7: expected a number of equal slices of "))
+      << refusal(kGpt, "slices", "7");
 }
 
 }  // namespace
