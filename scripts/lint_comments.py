@@ -18,12 +18,12 @@ FUNCTION = re.compile(r"^(?:template <.*> *)?(?:\[\[\w+\]\] *)?(?!return\b|else\
 CONSTRUCTOR = re.compile(r"^(?:explicit )?([A-Z]\w+)\([^()]*(?:\([^()]*\))*[^()]*\)?(?: :.*|;| \{.*|,)?$")
 VERB = re.compile(r"^[A-Z][a-z]+s$")
 # Words in -s that open a comment and are no verbs of a function.
-NOT_VERBS = set("""Is Does Has Was This Its As Us Axes Blocks Bytes Bits Buffers Calls Cells Classes Columns Constants Contents
-    Copies' Defaults Devices Digits Dims Edges Elements Entries Errors Events Fields Files Flags Floats Formulas Gradients Groups
+NOT_VERBS = set("""Is Does Has Was This Its As Axes Blocks Bytes Bits Buffers Cells Classes Columns Constants Contents
+    Defaults Devices Digits Dims Edges Elements Entries Errors Events Fields Files Flags Floats Formulas Gradients Groups
     Heads Ids Indices Items Keys Kinds Layers Lines Links Machines Members Messages Microseconds Milliseconds Models Modules
     Nodes Numbers Ops Operands Options Pairs Parameters Parts Pieces Plans Ports Programs Ranks Regions Replicas Roles Rows
     Rules Seconds Sequences Shards Sizes Slots Sources Stages Stacks Strings Tables Tensors Terms Tests Texts Threads Tokens
-    Types Units Values Variants Views Weights Windows Words Yes""".split())
+    Types Units Values Variants Views Weights Windows Words""".split())
 # A row of a table of formulas, or a symbol, has no verb.
 FORMULA = re.compile(r"^[^A-Z]")
 SENTENCE = re.compile(r"(?:^|(?<=[.!?] ))(Of|The same|What) ")

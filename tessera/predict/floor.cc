@@ -111,9 +111,12 @@ std::string inputs_of(const Row& row) {
   out += row.params ? fmt::format("|{}", *row.params) : "|";
   for (const auto& size : {row.layers, row.hidden, row.heads, row.kv_heads, row.ffn, row.seq,
                            row.vocab, row.gpus, row.gpus_a_node, row.tp, row.pp, row.vpp, row.dp,
-                           row.cp, row.ep, row.zero, row.microbatch, row.global_batch}) {
+                           row.cp, row.ep, row.zero, row.microbatch, row.global_batch, row.lora}) {
     out += size ? fmt::format("|{}", *size) : "|";
   }
+  // Notes count only for what they say of low-rank factors.
+  const StatedLowRank said = low_rank_in(row.notes);
+  if (said.trains) out += fmt::format("|{} {}", said.rank.value_or(0), said.narrow_base);
   return out;
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 
 namespace tessera::floor_test {
 namespace {
@@ -108,6 +109,16 @@ TEST(Floor, InputsAreAllThatARowSays) {
   other.id = "another";
   other.line = 7;
   EXPECT_EQ(inputs_of(row), inputs_of(other));
+  for (const auto& change : std::vector<std::function<void(Row&)>>{
+           [](Row& one) { one.lora = 8; }, [](Row& one) { one.notes = "LoRA, rank 4"; },
+           [](Row& one) { one.notes = "QLoRA"; }}) {
+    Row tuned = row;
+    change(tuned);
+    EXPECT_NE(inputs_of(row), inputs_of(tuned));
+  }
+  Row noted = row;
+  noted.notes = "measured twice";
+  EXPECT_EQ(inputs_of(row), inputs_of(noted));
 }
 
 }  // namespace
