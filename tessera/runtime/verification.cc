@@ -74,8 +74,8 @@ TensorId terms_of(const Graph& graph, TensorId gradient) {
 std::string display_name(const Graph& graph, TensorId id) {
   const Tensor& tensor = graph.tensor(id);
   if (id == graph.loss) return "loss";
-  if (tensor.role == Role::kGradient && tensor.of.valid())  // a gradient that is not multiplied by
-                                                            // the loss scale
+  // A gradient that is not multiplied by the loss scale.
+  if (tensor.role == Role::kGradient && tensor.of.valid())
     return "grad." + graph.tensor(tensor.of).name;
   return tensor.name;
 }

@@ -183,7 +183,7 @@ std::string missing_source(const std::string& path, hid_t file, hid_t data) {
     const bool is_there =
         name == "." ? Handle(H5Dopen2(file, dataset.c_str(), H5P_DEFAULT), H5Dclose).valid()
                     : has_dataset(beside) || has_dataset(name);
-    if (!is_there) return name + ":" + dataset;
+    if (!is_there) return fmt::format("{}:{}", name, dataset);
   }
   return "";
 }
