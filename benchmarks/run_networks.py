@@ -180,7 +180,7 @@ class Bench:
         for parts in (1, 2, 4, 8):
             plan = f"spatial(d={parts})" if parts > 1 else "serial"
             out, _ = run_peers.execute([self.program, "simulate", LARGE, "--plan", plan, "--cluster", "dgx-a100:1", "--batch", LARGE_BATCH,
-                                        "--json"])
+                                        "--style", "tessera", "--precision", "float32", "--json"])
             role = max(json.loads(out)["roles"], key=lambda one: one["peak_memory_bytes"])
             whole = ("parameter", "gradient", "optimizer state")  # on every rank
             bytes_held = role["memory"]["buffers_bytes"] - sum(one["bytes"] for one in role["memory"]["at_peak"] if one["what"] in whole)

@@ -95,7 +95,7 @@ def ask(program, case, planner, seconds):
     """The answer as {"step_s", "plan", "cpu_s", "peak_bytes"} or {"failed": one line}."""
     _, model, cluster, batch, limit = case
     command = [program, "plan", model, "--cluster", cluster, "--batch", str(batch), "--precision", "bfloat16",
-               "--planner", planner, "--json"]
+               "--style", "tessera", "--constants", "none", "--planner", planner, "--json"]
     if limit:
         command += ["--memory-limit", limit]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:

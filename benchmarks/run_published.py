@@ -85,8 +85,7 @@ def ask(program, best, seconds):
         command = [program, "plan", best["model"], "--cluster", best["cluster"], "--batch", best["batch"], "--style",
                    best["style"], "--json", "--with", part.name]
         compute = re.search(r'compute = "(\w+)"', best["given"])
-        if compute:
-            command += ["--precision", compute.group(1)]
+        command += ["--precision", compute.group(1) if compute else "float32"]
         code, text, message, cpu_s = run(command, seconds)
     if code is None:
         return {"failed": f"more than {seconds} s", "cpu_s": cpu_s}

@@ -65,8 +65,9 @@ def simulate(program, model, plan, cards):
             raise SystemExit(f"{CLUSTER}: expected the lines of its cards to be {OWN_CARDS!r}")
         cluster.write_text(text.replace(OWN_CARDS, cards))
         answer = subprocess.run(
-            [program, "simulate", model, "--plan", plan, "--cluster", str(cluster), "--batch", str(BATCH), "--trace", str(trace),
-             "--json"], capture_output=True, text=True, check=False)
+            [program, "simulate", model, "--plan", plan, "--cluster", str(cluster), "--batch", str(BATCH), "--style", "tessera",
+             "--precision", "float32", "--trace", str(trace), "--json"],
+            capture_output=True, text=True, check=False)
         if not answer.stdout:
             raise SystemExit(f"{model} {plan}: {answer.stderr}")
         events = json.loads(trace.read_text())["traceEvents"]

@@ -31,6 +31,11 @@ Example:
   tessera verify gpt:layers=2,hidden=64,heads=4,seq=32,vocab=128 --plan 'megatron(tp=2,dp=2)'
 )";
 
+// Ends the parsing of the command line at a flag that answers by itself.
+struct Answered {
+  int code;
+};
+
 // The commands in the order of the help text. A command whose `add` is null is in the planning
 // library.
 constexpr std::array<LibraryCommand, 21> kCommands = {{{"train", add_train},
@@ -223,6 +228,12 @@ void Command::flag(const std::string& name, bool& value, const std::string& help
   app_->add_flag(name, value, help);
 }
 
+void Command::answer(const std::string& name, std::function<int()> print, const std::string& help) {
+  app_->add_flag_callback(
+          name, [print = std::move(print)] { throw Answered{print()}; }, help)
+      ->trigger_on_parse();
+}
+
 void Command::footer(const std::string& text) { app_->footer(text); }
 void Command::action(Action action) {
   app_->callback([chosen = chosen_, action = std::move(action)] { *chosen = action; });
@@ -269,6 +280,8 @@ int run(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
     return run_action(action);
+  } catch (const Answered& answered) {
+    return answered.code;
   } catch (const CLI::CallForHelp&) {
     return print(app.help());  // help of the command, if one is named
   } catch (const CLI::ParseError& error) {

@@ -77,6 +77,9 @@ class Command {
   Option option(const std::string& name, std::vector<std::string>& values, const std::string& help);
   Option option(const std::string& name, std::vector<int64_t>& values, const std::string& help);
   void flag(const std::string& name, bool& value, const std::string& help);
+  // Adds a flag that answers by itself, as --help does: as soon as it is read, `print` runs and the
+  // program ends with its exit code, even if required options are missing.
+  void answer(const std::string& name, std::function<int()> print, const std::string& help);
 
   void footer(const std::string& text);  // printed after the options: notes and examples
   void action(Action action);            // runs if the user chooses this command

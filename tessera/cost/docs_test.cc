@@ -67,7 +67,7 @@ std::string class_table() {
 }
 
 std::string style_table() {
-  std::string text = "| preset | what it is | sets |\n|---|---|---|\n";
+  std::string text = "| preset | years | what it is | sets |\n|---|---|---|---|\n";
   for (const StylePreset& preset : style_presets()) {
     std::string sets;
     for (const StyleValues& values : preset.values) {
@@ -76,7 +76,9 @@ std::string style_table() {
         options += fmt::format("{}`{}`", options.empty() ? "" : ", ", option);
       sets += fmt::format("{}{} ({})", sets.empty() ? "" : "; ", options, text_of(values.origin));
     }
-    text += fmt::format("| `{}` | {} | {} |\n", preset.name, preset.summary,
+    std::string name = fmt::format("`{}`", preset.name);
+    for (const std::string& other : preset.also) name += fmt::format(", `{}`", other);
+    text += fmt::format("| {} | {} | {} | {} |\n", name, preset.years, preset.summary,
                         sets.empty() ? "the defaults" : sets);
   }
   return text;

@@ -273,7 +273,7 @@ TEST(Scratch, of_unfused_attention_is_scores) {
   const OpWork forward = attention(4, 2048, 32, true, false);
   const OpWork backward = attention(4, 2048, 32, true, true);
   const int64_t scores = int64_t{4} * 32 * 2048 * 2048;
-  const Style megatron = *parse_style("megatron"), deepspeed = *parse_style("deepspeed");
+  const Style megatron = *parse_style("megatron-2022"), deepspeed = *parse_style("deepspeed-2022");
   EXPECT_EQ(scratch_of(forward, megatron).saved_bytes, 5 * scores);
   EXPECT_EQ(scratch_of(forward, deepspeed).saved_bytes, 2 * scores);
   EXPECT_EQ(scratch_of(forward, megatron).workspace_bytes, 2 * scores);
@@ -328,7 +328,7 @@ TEST(OpCosts, views_cost_nothing_where_the_framework_has_them) {
 TEST(OpCosts, an_unfused_loss_makes_passes_over_float32_logits) {
   const OpWork work = passes_over(WorkClass::kLoss, 1e8, 1, 0);
   const OpCost fused = OpCosts(a100(), Style(), nullptr).cost(work);
-  const OpCost unfused = OpCosts(a100(), *parse_style("megatron"), nullptr).cost(work);
+  const OpCost unfused = OpCosts(a100(), *parse_style("megatron-2022"), nullptr).cost(work);
   EXPECT_EQ(fused.bytes_read + fused.bytes_written, 2e8);
   EXPECT_EQ(unfused.bytes_read + unfused.bytes_written, 4 * 4 * 1e8);
 }
@@ -473,7 +473,7 @@ RC_GTEST_PROP(OpCosts, no_cut_beats_the_least_time, ()) {
     return static_cast<double>(*rc::gen::inRange(1, most)) * *rc::gen::element(1., 8., 64.);
   };
   const auto pieces = static_cast<double>(*rc::gen::inRange(1, 9));
-  const std::vector<std::string> styles = {"tessera", "megatron", "fsdp"};
+  const std::vector<std::string> styles = {"tessera", "megatron-2022", "fsdp"};
   const OpCosts costs(*rc::gen::element(a100(), h100()),
                       *parse_style(styles[static_cast<size_t>(*rc::gen::inRange(0, 3))]), nullptr);
   const DType dtype = *rc::gen::element(DType::kFloat32, DType::kBFloat16);

@@ -189,10 +189,16 @@ Status set_option(Style& style, std::string_view assignment) {
   return std::visit(Setter{style, *found, trim(assignment.substr(equals + 1))}, found->field);
 }
 
+bool is_called(const StylePreset& preset, std::string_view name) {
+  return preset.name == name ||
+         std::find(preset.also.begin(), preset.also.end(), name) != preset.also.end();
+}
+
 const StylePreset* find_preset(std::string_view name) {
   const auto& all = style_presets();
-  const auto found = std::find_if(
-      all.begin(), all.end(), [name](const StylePreset& preset) { return preset.name == name; });
+  const auto found = std::find_if(all.begin(), all.end(), [name](const StylePreset& preset) {
+    return is_called(preset, name);
+  });
   return found == all.end() ? nullptr : &*found;
 }
 
@@ -218,9 +224,11 @@ Result<StyleValues> read_values(const DataTable& table, Style& style) {
 
 Result<StylePreset> read_preset(const DataTable& table) {
   StylePreset out;
-  for (const char* key : {"name", "summary"}) TESSERA_TRY_VOID(table.require(key));
+  for (const char* key : {"name", "summary", "years"}) TESSERA_TRY_VOID(table.require(key));
   TESSERA_TRY_VOID(table.text("name", out.name));
   TESSERA_TRY_VOID(table.text("summary", out.summary));
+  TESSERA_TRY_VOID(table.text("years", out.years));
+  TESSERA_TRY_VOID(table.texts("also", out.also));
   out.style.name = out.name;
   TESSERA_TRY(const auto blocks, table.tables("set"));
   for (const DataTable& block : blocks) {
@@ -238,9 +246,12 @@ Result<Style> parse_style(std::string_view text) {
   const std::string_view name = trim(text.substr(0, comma));
   const StylePreset* preset = find_preset(name);
   if (preset == nullptr) {
-    return invalid_input(fmt::format("expected an execution style ({}), found '{}'; nearest: '{}'",
-                                     join(style_names(), ", "), name,
-                                     nearest(name, style_names())));
+    std::vector<std::string> names = style_names();
+    for (const StylePreset& known : style_presets())
+      names.insert(names.end(), known.also.begin(), known.also.end());
+    return invalid_input(
+        fmt::format("expected an execution style ({}; --list-styles), found '{}'; nearest: '{}'",
+                    join(style_names(), ", "), name, nearest(name, names)));
   }
   Style style = preset->style;
   if (comma != std::string_view::npos) TESSERA_TRY_VOID(set_options(style, text.substr(comma + 1)));
@@ -272,9 +283,13 @@ Result<std::vector<StylePreset>> parse_styles(std::string_view toml, std::string
   std::vector<StylePreset> all;
   for (const DataTable& table : tables) {
     TESSERA_TRY(StylePreset preset, read_preset(table));
+    std::vector<std::string> named = preset.also;
+    named.push_back(preset.name);
     for (const StylePreset& known : all) {
-      if (known.name == preset.name)
-        return table.error(fmt::format("the style '{}' is there twice", preset.name));
+      for (const std::string& name : named) {
+        if (is_called(known, name))
+          return table.error(fmt::format("the style '{}' is there twice", name));
+      }
     }
     all.push_back(std::move(preset));
   }

@@ -104,7 +104,7 @@ struct Style {
   friend bool operator==(const Style&, const Style&) = default;
 };
 
-// Reads a style: the name of a preset ("tessera", "megatron", "fsdp", ...), or "name,key=value,..."
+// Reads a style: the name of a preset ("tessera", "megatron-2022", "fsdp", ...), or "name,key=value,..."
 // to change some of its options. The keys are the names of the members; times have a unit
 // ("host_forward_s=20us"). Errors: an unknown preset or key (the error suggests the nearest one);
 // an invalid value.

@@ -21,12 +21,14 @@ struct StyleValues {
 
 struct StylePreset {
   std::string name, summary;
+  std::string years;              // the releases that the style describes, as "2019 to 2022"
+  std::vector<std::string> also;  // other names that parse_style() takes for it
   std::vector<StyleValues> values;
   Style style;
 };
 
 // Reads the presets. Errors, with file:line: an unknown key or option; a value without kind and
-// source; two presets with the same name.
+// source; a name that two presets have.
 Result<std::vector<StylePreset>> parse_styles(std::string_view toml, std::string_view file);
 const std::vector<StylePreset>& style_presets();  // those of the built-in file, in its order
 

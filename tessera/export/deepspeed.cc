@@ -254,7 +254,9 @@ ExportTarget deepspeed_target() {
            {{"tp", "1"}, {"pp", "1"}, {"recompute", "full"}}},
           false,
           [](const ExportJob& job) { return SpeedWriter(job).run(); },
-          read_deepspeed};
+          read_deepspeed,
+          {},
+          "deepspeed"};
 }
 
 }  // namespace tessera

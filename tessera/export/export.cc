@@ -89,6 +89,15 @@ Result<Exported> export_plan(const ExportRequest& request) {
   return out;
 }
 
+const ExportTarget* find_target_of_plan(const ExportRequest& request) {
+  ExportRequest asked = request;
+  for (const ExportTarget& target : export_targets()) {
+    asked.target = &target;
+    if (export_plan(asked)) return &target;
+  }
+  return nullptr;
+}
+
 Result<ReadBack> read_export(const ExportTarget& target, const std::string& text, int64_t ranks,
                              const Model& model) {
   ReadBack out;

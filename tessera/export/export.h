@@ -40,6 +40,10 @@ struct Exported {
 // error has its file:line).
 Result<Exported> export_plan(const ExportRequest& request);
 
+// Returns the target that expresses the request's plan, the first of export_targets() if there are
+// several; null if there is none. Takes no notice of the request's own target.
+const ExportTarget* find_target_of_plan(const ExportRequest& request);
+
 // The plan that a text of the framework asks for.
 struct ReadBack {
   ExportSettings settings;

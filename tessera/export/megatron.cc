@@ -119,7 +119,8 @@ ExportTarget megatron_target() {
           true,
           write_megatron,
           read_megatron,
-          megatron_families()};
+          megatron_families(),
+          "megatron-core"};
 }
 
 }  // namespace tessera

@@ -130,7 +130,8 @@ ExportTarget nemo_target() {
           true,
           write_nemo,
           read_nemo,
-          {"gpt", "llama", "mixtral", "nemotron_h"}};
+          {"gpt", "llama", "mixtral", "nemotron_h"},
+          "nemo"};
 }
 
 }  // namespace tessera

@@ -10,8 +10,8 @@
 namespace tessera {
 
 const std::vector<ExportTarget>& export_targets() {
-  static const std::vector<ExportTarget> all = {megatron_target(), deepspeed_target(),
-                                                torchtitan_target(), nemo_target()};
+  static const std::vector<ExportTarget> all = {torchtitan_target(), megatron_target(),
+                                                deepspeed_target(), nemo_target()};
   return all;
 }
 

@@ -52,8 +52,10 @@ struct ExportTarget {
   // The families of models (models/model.h) that the framework trains. Empty: any module of
   // PyTorch.
   std::vector<std::string> families = {};
+  std::string style = {};  // the execution style (cost/style.h) in which the framework is priced
 };
 
+// The targets, in the order in which find_target_of_plan() in export.h asks them.
 const std::vector<ExportTarget>& export_targets();
 const ExportTarget* find_export_target(std::string_view name);  // null if unknown
 

@@ -359,7 +359,8 @@ ExportTarget torchtitan_target() {
           true,
           [](const ExportJob& job) { return TitanWriter(job).run(); },
           read_torchtitan,
-          {"gpt", "llama", "mixtral"}};
+          {"gpt", "llama", "mixtral"},
+          "torchtitan"};
 }
 
 }  // namespace tessera

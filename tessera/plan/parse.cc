@@ -26,6 +26,7 @@ const Names kPlanKeys{
     "bucket_bytes", "split",         "stage",           "store",        "precision",
     "place",        "prefetch",      "resharding",      "loop",         "expand",
     "reorder",      "compress",      "resident_bytes",  "device_order", "pin",
+    "style",
 };
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew", "halo"};
 const Names kPinKeys{"ops", "phase", "axis", "at"};
@@ -657,6 +658,7 @@ Result<Plan> read_plan(const Reader& top, const Names& axes = {}) {
   TESSERA_TRY_VOID(top.string("resharding", plan.resharding));
   if (std::find(kReshardings.begin(), kReshardings.end(), plan.resharding) == kReshardings.end())
     return top.not_one_of("resharding", "resharding", plan.resharding, kReshardings);
+  TESSERA_TRY_VOID(top.string("style", plan.style));
   TESSERA_TRY_VOID(read_schedule(top, plan));
   TESSERA_TRY_VOID(read_precision(top, plan));
   TESSERA_TRY(const auto stages, read_entries(top, "stage"));

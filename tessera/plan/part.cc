@@ -93,6 +93,7 @@ void add_keys(Plan& plan, const PlanPart& part) {
   if (part.has("prefetch")) plan.prefetch = from.prefetch;
   if (part.has("resident_bytes")) plan.resident_bytes = from.resident_bytes;
   if (part.has("resharding")) plan.resharding = from.resharding;
+  if (part.has("style")) plan.style = from.style;
   add_precision(plan.precision, from.precision);
 }
 

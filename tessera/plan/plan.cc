@@ -414,6 +414,7 @@ std::string to_toml(const Plan& plan) {
   if (plan.resharding != defaults.resharding) {
     out += fmt::format("resharding = \"{}\"\n", plan.resharding);
   }
+  if (!plan.style.empty()) out += fmt::format("style = {}\n", quoted(plan.style));
   if (plan.precision != defaults.precision) {
     out += fmt::format("precision = {}\n", precision_toml(plan.precision));
   }

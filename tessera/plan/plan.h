@@ -201,6 +201,9 @@ struct Plan {
   int64_t resident_bytes = 0;
   // How replicas at other stages get a tensor; also "direct", "gather".
   std::string resharding = "auto";
+  // The execution style (cost/style.h) for which a planner found the plan; "": none is said. It
+  // changes nothing in the program. Commands that price the plan take it as the default of --style.
+  std::string style;
   std::vector<SplitEntry> splits;
   std::vector<PinEntry> pins;  // applied after the splits: the axis of a pin does not cut the op
   std::vector<StageEntry> stages;

@@ -347,6 +347,7 @@ Result<Expressed> express(const Run& completed) {
   out.gpus_a_node = run.gpus_a_node;
   out.cluster =
       fmt::format("{}:{}", run.machine.preset, (run.gpus + run.gpus_a_node - 1) / run.gpus_a_node);
+  out.changes = run.framework.machine;
   out.style = style_text(run);
   out.memory = run.framework.memory;
   out.uncertainty_factor =

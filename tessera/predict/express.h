@@ -22,6 +22,7 @@ struct Expressed {
   std::string plan;         // text of the complete plan
   std::string cluster;      // "dgx-a100:4"
   int64_t gpus_a_node = 8;  // used if it differs from the preset's number
+  std::string changes;      // changes of the cluster, as apply_what_if() takes them; "": none
   std::string style;        // text of a style (cost/style.h)
   CountedMemory memory = CountedMemory::kDevice;
   double uncertainty_factor = 1;  // factor on the uncertainty that follows from the costs

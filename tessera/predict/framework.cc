@@ -383,7 +383,7 @@ std::string successor(const std::string& name, const Features& features, std::st
 // Returns whether the framework is one of Megatron's family, which cannot shard parameters (zero =
 // 3). Rows of its sources that state zero = 3 are of another framework.
 bool shards_no_parameters(const Framework& framework) {
-  return framework.vocab_multiple > 1 && framework.style != "deepspeed";
+  return framework.vocab_multiple > 1 && framework.style != "deepspeed-2022";
 }
 
 Framework by_source(const Row& row, bool recent, std::string& reason) {

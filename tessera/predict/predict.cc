@@ -14,6 +14,7 @@
 #include "tessera/cluster/cluster.h"
 #include "tessera/cost/style.h"
 #include "tessera/predict/assumptions.h"
+#include "tessera/predict/corrections.h"
 #include "tessera/predict/lowered.h"
 #include "tessera/simulate/simulate.h"
 
@@ -68,11 +69,6 @@ Status check_setting(const Setting& setting) {
   return {};
 }
 
-bool concerns(const Setting& setting, const Run& run) {
-  return setting.scope.empty() || setting.scope == run.framework.name ||
-         setting.scope == run.machine.preset;
-}
-
 // ---- one row
 
 // A row with everything that its simulation needs.
@@ -80,13 +76,12 @@ struct Case {
   Expressed expressed;
   double capacity = 0;  // memory of a GPU, bytes
   std::optional<Lighter> lighter;
-  std::string changes;  // changes of the cluster, as apply_what_if() takes them
   std::string lowering_key() const {
     return fmt::format("{}\n{}\n{}", expressed.model, expressed.batch, expressed.plan);
   }
   std::string key() const {
     return fmt::format("{}\n{}\n{}\n{}\n{}", lowering_key(), expressed.cluster,
-                       expressed.gpus_a_node, changes, expressed.style);
+                       expressed.gpus_a_node, expressed.changes, expressed.style);
   }
 };
 
@@ -107,15 +102,11 @@ Result<Case> case_of(const PredictJob& job, const std::string& said = "") {
   found.capacity = static_cast<double>(run.machine.memory_bytes);
   found.lighter = lighter(row, run);
   TESSERA_TRY(found.expressed, express(run));
-  found.changes = run.framework.machine;
-  for (const Setting& setting : settings) {
-    if (setting.key.starts_with(kPlan) || !concerns(setting, run)) continue;
-    if (setting.key == "cluster") {
-      found.changes += (found.changes.empty() ? "" : ",") + setting.value;
-    } else {
-      found.expressed.style += fmt::format(",{}={}", setting.key, setting.value);
-    }
-  }
+  TESSERA_TRY(const Cluster cluster, load_cluster(found.expressed.cluster));
+  const Corrections corrections = corrections_of(settings, run.framework.name, cluster);
+  found.expressed.style += corrections.style;
+  std::string& changes = found.expressed.changes;
+  if (!corrections.cluster.empty()) changes += (changes.empty() ? "" : ",") + corrections.cluster;
   return found;
 }
 
@@ -127,7 +118,8 @@ Result<Cluster> cluster_of(const Case& item) {
     node.nics = std::max<int64_t>(1, node.nics * item.expressed.gpus_a_node / node.devices);
     node.devices = item.expressed.gpus_a_node;
   }
-  if (!item.changes.empty()) TESSERA_TRY_VOID(apply_what_if(cluster, item.changes));
+  if (!item.expressed.changes.empty())
+    TESSERA_TRY_VOID(apply_what_if(cluster, item.expressed.changes));
   return cluster;
 }
 

@@ -273,6 +273,17 @@ std::optional<Shortage> find_shortage(const Simulation& simulation, const Cluste
   return worst;
 }
 
+std::optional<Room> find_room(const Simulation& simulation, const Cluster& cluster) {
+  std::optional<Room> least;
+  for (const RankResult& role : simulation.roles) {
+    const int64_t capacity = cluster.type_of(role.device).device.memory_bytes;
+    if (capacity <= 0) continue;
+    const Room room{capacity - static_cast<int64_t>(std::ceil(role.memory.high)), capacity};
+    if (!least || room.free_bytes < least->free_bytes) least = room;
+  }
+  return least;
+}
+
 Result<FitAdvice> find_remedies(const FitQuestion& question) {
   constexpr int kMostRounds = 4;
   FitAdvice advice;

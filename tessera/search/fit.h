@@ -24,6 +24,20 @@ struct Shortage {
 };
 std::optional<Shortage> find_shortage(const Simulation& simulation, const Cluster& cluster);
 
+// The memory that is left on the device that has the least to spare: its capacity less the upper
+// bound of what it needs (MemoryUse::high). Below kTightShare of the capacity the room is tight: a
+// run may then fail where the machine has a little less than its data sheet says, or fragments more.
+inline constexpr double kTightShare = .05;
+struct Room {
+  int64_t free_bytes = 0;  // negative if the step does not fit
+  int64_t capacity_bytes = 0;
+  bool is_tight() const {
+    return static_cast<double>(free_bytes) < kTightShare * static_cast<double>(capacity_bytes);
+  }
+};
+// Returns nothing if no device has a stated capacity.
+std::optional<Room> find_room(const Simulation& simulation, const Cluster& cluster);
+
 // A change of the plan that was tried.
 struct Remedy {
   std::vector<std::string> changes;  // "recompute=full", "optimizer state on the host"

@@ -81,7 +81,7 @@ TEST_P(Styles, FormulaAndProgramAgree) {
       if (shape.inner > 1) choice.axes.push_back({"tp", shape.inner, list});
       if (shape.inner == 1 && list != lists.front()) continue;
       // The formula is .3 above such a program of DeepSpeed's.
-      if (shape.sharded == 3 && shape.replicas > 1 && may.style == std::string("deepspeed") &&
+      if (shape.sharded == 3 && shape.replicas > 1 && may.style == std::string("deepspeed-2022") &&
           list != lists.front())
         continue;
       choice.micro_batches = 4;
@@ -239,7 +239,7 @@ TEST(UnitPricer, SumsOfTheOnlyMicroBatchAreCountedOnce) {
       compiler.model("gpt:layers=4,hidden=4096,heads=32,seq=1024,vocab=32000,ffn=16384", 8)
           .value()
           ->graph);
-  for (const char* style : {"tessera", "deepspeed"}) {
+  for (const char* style : {"tessera", "deepspeed-2022"}) {
     const auto asked = ask(path, "dgx-a100:1", 8);
     PlanQuestion& question = asked->question;
     question.compute = DType::kBFloat16;
@@ -261,9 +261,9 @@ TEST(UnitPricer, SumsOfTheOnlyMicroBatchAreCountedOnce) {
 INSTANTIATE_TEST_SUITE_P(
     OfFrameworks, Styles,
     testing::Values(Styled{"tessera", DType::kBFloat16, .05, .05, .05, .16},
-                    Styled{"megatron", DType::kBFloat16, .05, .05, .05, .16},
-                    Styled{"megatron", DType::kFloat16, .05, .05, .05, .16},
-                    Styled{"deepspeed", DType::kFloat16, .1, .08, .12, .21},
+                    Styled{"megatron-2022", DType::kBFloat16, .05, .05, .05, .16},
+                    Styled{"megatron-2022", DType::kFloat16, .05, .05, .05, .16},
+                    Styled{"deepspeed-2022", DType::kFloat16, .1, .08, .12, .21},
                     Styled{"tessera,fused_attention=false", DType::kFloat16, .05, .05, .05, .16},
                     Styled{"tessera,overlap_gradients=false", DType::kBFloat16, .05, .05, .05,
                            .16}),

@@ -105,7 +105,7 @@ void expect_alike_programs(const Lowering& lowering) {
       if (!made) continue;
       EXPECT_TRUE(*made == lowering.lower(role.representative, offsets).value())
           << "rank " << role.representative << " of rank " << *other;
-      for (const std::string style : {"tessera", "megatron"})
+      for (const std::string style : {"tessera", "megatron-2022"})
         expect_alike_memory(lowering, known, *made, style);
     }
   }
@@ -166,7 +166,7 @@ TEST(EqualStages, places_of_several_stages_are_priced_as_with_all_stages) {
     const std::string two = fmt::format(
         "megatron(tp=2,pp=8,dp=2,micro_batches=16,schedule=interleaved,chunks=2{})", more);
     EXPECT_TRUE(is_lowered_once({kGpt, two, 64})) << more;
-    EXPECT_TRUE(is_lowered_once({kGpt, two, 64, "megatron"}, unclipped())) << more;
+    EXPECT_TRUE(is_lowered_once({kGpt, two, 64, "megatron-2022"}, unclipped())) << more;
     const std::string six =
         fmt::format("megatron(tp=1,pp=6,dp=2,micro_batches=6,schedule=interleaved,chunks=6{})",
                     more == ",sequence_shard=true" ? "" : more);
@@ -194,7 +194,7 @@ TEST(EqualStages, ways_to_cut_and_to_keep_are_priced_as_with_all_stages) {
 
 TEST(EqualStages, styles_and_machines_are_priced_as_with_all_stages) {
   const std::string plan = "megatron(tp=2,pp=8,dp=2,micro_batches=16,zero=1,precision=bfloat16)";
-  for (const std::string style : {"eager", "megatron", "nemo", "deepspeed"}) {
+  for (const std::string style : {"eager", "megatron-2022", "nemo", "deepspeed-2022"}) {
     for (const std::string cluster : {"dgx-a100:32", "h100-nvl:32", "p3.16xlarge:64"}) {
       EXPECT_TRUE(is_lowered_once({kGpt, plan, 64, style, cluster})) << style << " " << cluster;
     }
@@ -266,7 +266,7 @@ TEST(EqualStages, random_plans_are_priced_as_with_all_stages) {
                 "llama:layers=24,hidden=48,heads=4,kv_heads=4,ffn=96,seq=8,vocab=64",
                 "mixtral:layers=16,hidden=48,heads=4,kv_heads=4,ffn=96,experts=4,seq=8,vocab=64",
                 "gpt:layers=19,hidden=48,heads=4,seq=8,vocab=64"});
-    once += is_lowered_once({model, plan, 60, one_of({"tessera", "megatron", "eager"}),
+    once += is_lowered_once({model, plan, 60, one_of({"tessera", "megatron-2022", "eager"}),
                              one_of({"dgx-a100:64", "p3.16xlarge:64"})},
                             one_of({"clipped", "not"}) == "not" ? unclipped() : OptimizerSpec());
   }

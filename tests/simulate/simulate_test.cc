@@ -169,7 +169,7 @@ TEST_P(Plans, ARunAsksBeforeItPlays) {
 TEST_P(Plans, StretchesPlayedAtOnceAreExact) {
   const Compiled plan = planned(GetParam());
   for (const auto& [style, path] :
-       {std::pair("tessera", true), {"tessera", false}, {"megatron", true}, {"megatron", false}}) {
+       {std::pair("tessera", true), {"tessera", false}, {"megatron-2022", true}, {"megatron-2022", false}}) {
     SimulateOptions options = options_of(style);
     options.critical_path = path;  // without it, collectives beside kernels are in stretches, too
     const Cluster cluster = nodes_of(4);
@@ -324,7 +324,7 @@ TEST(Simulate, ASimulatorThatIsUsedAgainFindsWhatAFreshOneFinds) {
   const Compiled plan = planned({kDeep, "megatron(tp=2,pp=2,dp=4,micro_batches=4)", 32});
   Simulator again(*plan.lowering);
   for (const int64_t devices : {8, 4, 8}) {
-    for (const std::string style : {"tessera", "megatron", "tessera,overlap_gradients=false"}) {
+    for (const std::string style : {"tessera", "megatron-2022", "tessera,overlap_gradients=false"}) {
       const auto reused = again.run(nodes_of(devices), options_of(style));
       ASSERT_TRUE(reused.has_value()) << reused.error().message;
       const Simulation fresh = simulated(plan, nodes_of(devices), options_of(style));
@@ -343,7 +343,7 @@ TEST(Simulate, RoundsThatRepeatAreCountedAsPlayed) {
         "megatron(tp=2,pp=4,dp=2,micro_batches=32)",
         "megatron(tp=2,pp=2,dp=4,zero=1,micro_batches=32,recompute=full,sequence_shard=true)"}) {
     const Compiled plan = planned({kDeep, text, 256});
-    for (const std::string style : {"tessera", "megatron", "tessera,overlap_messages=false"}) {
+    for (const std::string style : {"tessera", "megatron-2022", "tessera,overlap_messages=false"}) {
       SCOPED_TRACE(std::string(text) + " " + style);
       SimulateOptions options = options_of(style);
       const Simulation played = simulated(plan, nodes_of(8), options);

@@ -14,6 +14,7 @@
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_planning/commands.h"
+#include "tessera/cli/with_planning/pricing.h"
 #include "tessera/import/export_weights.h"
 #include "tessera/plan/load.h"
 #include "tessera/search/planner.h"
@@ -21,11 +22,15 @@
 namespace tessera::cli {
 namespace {
 
+// The machine that decides the precision and the devices of a node where no --cluster is given.
+constexpr const char* kUsualNode = "dgx-h100";
+
 using Json = nlohmann::ordered_json;
 
 struct ExportOptions {
   // `of` is the model if a plan is written; it is the weights if weights are written.
-  std::string of, model, plan, target, out, from, cluster, style = "tessera", precision = "float32";
+  std::string of, model, plan, target, out, from, cluster;
+  PricingOptions pricing;
   int64_t batch = 0, ranks = 0;
   bool check = false, json = false;
 };
@@ -60,12 +65,12 @@ Json trip_json(const RoundTrip& trip) {
           {"ok", trip.same()}};
 }
 
-std::string trip_text(const RoundTrip& trip, const Cluster& cluster) {
+std::string trip_text(const RoundTrip& trip, const Pricing& pricing) {
   return fmt::format(
       "read back: step {:.6g} s, of the plan {:.6g} s ({}) on {}; memory {}, of the "
-      "plan {}\n",
-      trip.back_step_s, trip.step_s, signed_percent(trip.change()), cluster.name,
-      short_bytes(trip.back_memory_bytes), short_bytes(trip.memory_bytes));
+      "plan {}\npriced with {}\n",
+      trip.back_step_s, trip.step_s, signed_percent(trip.change()), pricing.cluster.name,
+      short_bytes(trip.back_memory_bytes), short_bytes(trip.memory_bytes), pricing.said);
 }
 
 // Writes the plan that a framework's text asks for.
@@ -99,7 +104,7 @@ Result<PlanAnswer> search_plan(const ExportOptions& options, const Cluster& clus
   question.cluster = &cluster;
   question.options.style = style;
   question.fixed = fixed;
-  TESSERA_TRY(question.compute, parse_dtype(options.precision));
+  TESSERA_TRY(question.compute, parse_dtype(options.pricing.precision));
   TESSERA_TRY(question.batch, batch_of(options.model, options.batch, 0));
   if (question.batch == 0)
     return invalid_input("plan auto: expected --batch, the sequences of a step");
@@ -201,13 +206,16 @@ Result<int> run_export(const ExportOptions& given) {
   SimulateOptions simulated;
   simulated.critical_path = false;
   simulated.memory_details = false;
-  TESSERA_TRY(simulated.style, parse_style(options.style));
-  ExportRequest request{options.model, options.plan, options.batch, options.precision, target, 8};
-  Cluster cluster;
-  if (!options.cluster.empty()) {
-    TESSERA_TRY(cluster, load_cluster(options.cluster));
-    request.node_size = cluster.type_of(0).devices;
-  }
+  if (options.pricing.style.empty()) options.pricing.style = target->style;
+  TESSERA_TRY(Cluster machine,
+              load_cluster(options.cluster.empty() ? kUsualNode : options.cluster));
+  TESSERA_TRY(const Pricing pricing, decide_pricing(options.pricing, std::move(machine),
+                                                    {options.model, options.plan, options.batch}));
+  const Cluster& cluster = pricing.cluster;
+  simulated.style = pricing.style;
+  options.pricing.precision = pricing.precision;
+  ExportRequest request{options.model,     options.plan, options.batch,
+                        pricing.precision, target,       cluster.type_of(0).devices};
   Exported exported;
   if (options.plan == "auto") {
     TESSERA_TRY(Found found, find_exported(options, request, cluster, simulated.style));
@@ -240,11 +248,10 @@ Result<int> run_export(const ExportOptions& given) {
     for (const std::string& note : exported.notes) {
       if (!target->has_comments) fmt::print(stderr, "note: {}\n", message_line(note));
     }
-    if (trip) fmt::print(stderr, "{}", trip_text(*trip, cluster));
+    if (trip) fmt::print(stderr, "{}", trip_text(*trip, pricing));
   }
-  const int64_t memory = cluster.parts.empty() ? 0 : cluster.type_of(0).device.memory_bytes;
-  if (code == 0 && trip && memory > 0 && trip->memory_bytes <= memory &&
-      trip->back_memory_bytes > memory) {
+  const int64_t memory = cluster.type_of(0).device.memory_bytes;
+  if (code == 0 && trip && trip->memory_bytes <= memory && trip->back_memory_bytes > memory) {
     return check_failed(
         fmt::format("export: the plan fits into the {} of a device, but what is read back needs {}",
                     short_bytes(memory), short_bytes(trip->back_memory_bytes)));
@@ -277,13 +284,11 @@ void add_export(Commands& commands) {
   command.option("--out", options->out,
                  "Write to this file, not to the terminal; of weights: a new folder");
   add_batch(command, options->batch);
-  add_precision(command, options->precision);
+  add_pricing(command, options->pricing);
   command.option(
       "--cluster", options->cluster,
       "Machine, for --check, for --plan auto and for the devices of a node: a preset and "
       "its nodes (dgx-a100:8), local, or a TOML file");
-  command.option("--style", options->style,
-                 "How the framework executes, for --check, as megatron or fsdp");
   command.flag("--check", options->check,
                "Read back what was written and predict both steps: exit code 1 if they differ by "
                "more than 2 %, or if the plan fits and what is read back does not");

@@ -12,10 +12,10 @@
 
 #include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
-#include "tessera/base/units.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_planning/commands.h"
+#include "tessera/cli/with_planning/pricing.h"
 #include "tessera/compile/optimizer_text.h"
 #include "tessera/models/families.h"
 #include "tessera/models/model.h"
@@ -30,8 +30,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct PlanOptions {
-  std::string subject, model, cluster, planner = "auto", out, precision = "float32", memory_limit,
-                                       style = "tessera", optimizer;
+  std::string subject, model, cluster, planner = "auto", out, memory_limit, optimizer;
+  PricingOptions pricing;
   std::vector<std::string> fixed;
   std::string with;
   int64_t batch = 0, evaluations = 0;
@@ -195,16 +195,15 @@ Json blocks_json(const PlanAnswer& answer) {
 }
 
 std::string answer_json(const PlanAnswer& answer, const PlanQuestion& question,
-                        const PlanOptions& options) {
+                        const PlanOptions& options, const Pricing& pricing) {
   Json tried = Json::array(), curve = Json::array();
   for (const PlanCandidate& candidate : answer.simulated)
     tried.push_back(candidate_json(candidate));
   for (const PlanCandidate& candidate : answer.curve) curve.push_back(candidate_json(candidate));
-  Json out{{"model", options.subject},
-           {"cluster", options.cluster},
-           {"batch", question.batch},
-           {"planner", options.planner},
-           {"found", answer.best.has_value()}};
+  Json out{{"model", options.subject},          {"cluster", options.cluster},
+           {"batch", question.batch},           {"planner", options.planner},
+           {"style", to_string(pricing.style)}, {"precision", pricing.precision},
+           {"priced_with", pricing.said},       {"found", answer.best.has_value()}};
   if (answer.best) {
     out["best"] = candidate_json(answer.simulated[*answer.best]);
     out["bound_s"] = answer.bound_s;
@@ -230,17 +229,17 @@ std::string answer_json(const PlanAnswer& answer, const PlanQuestion& question,
   return dumped(out) + "\n";
 }
 
-Result<PlanQuestion> question_of(const PlanOptions& options, const Cluster& cluster) {
+Result<PlanQuestion> question_of(const PlanOptions& options, const Pricing& pricing) {
   PlanQuestion question;
   question.model = options.subject;
-  question.cluster = &cluster;
+  question.cluster = &pricing.cluster;
+  question.options.style = pricing.style;
   question.evaluations = static_cast<size_t>(options.evaluations);
   question.explain = options.explain;
   const char* without = std::getenv("TESSERA_SEARCH_WITHOUT");
   TESSERA_TRY(question.without, parse_mechanisms(without == nullptr ? "" : without));
-  TESSERA_TRY(question.options.style, parse_style(options.style));
   TESSERA_TRY(question.optimizer, parse_optimizer_text(options.optimizer));
-  TESSERA_TRY(question.compute, parse_dtype(options.precision));
+  TESSERA_TRY(question.compute, parse_dtype(pricing.precision));
   TESSERA_TRY(question.batch, batch_of(options.subject, options.batch, 0));
   if (question.batch == 0) return invalid_input("plan: expected --batch, the sequences of a step");
   for (const std::string& fixed : options.fixed) {
@@ -253,16 +252,7 @@ Result<PlanQuestion> question_of(const PlanOptions& options, const Cluster& clus
     TESSERA_TRY(const std::string text, read_file(options.with));
     TESSERA_TRY(question.part, parse_part(text, options.with, planned_axes()));
   }
-  if (!options.memory_limit.empty()) {
-    const auto limit = parse_quantity(options.memory_limit, Quantity::kBytes);
-    if (!limit) return invalid_input("plan: --memory-limit: " + limit.error().message);
-    if (!(*limit >= 1 && *limit <= 1e15)) {
-      return invalid_input(
-          fmt::format("plan: --memory-limit: expected a size from 1 B to 1000 TB, found '{}'",
-                      options.memory_limit));
-    }
-    question.memory_limit_bytes = static_cast<int64_t>(*limit);
-  }
+  TESSERA_TRY(question.memory_limit_bytes, memory_limit_of(options.memory_limit, pricing.cluster));
   return question;
 }
 
@@ -271,8 +261,10 @@ Result<int> search(const PlanOptions& options) {
     return invalid_input(
         "plan: expected --cluster, the machine for which a plan is wanted (dgx-a100:8, local)");
   }
-  TESSERA_TRY(const Cluster cluster, load_cluster(options.cluster));
-  TESSERA_TRY(PlanQuestion question, question_of(options, cluster));
+  TESSERA_TRY(Cluster cluster, load_cluster(options.cluster));
+  TESSERA_TRY(const Pricing pricing,
+              decide_pricing(options.pricing, std::move(cluster), {options.subject, "", 0}));
+  TESSERA_TRY(PlanQuestion question, question_of(options, pricing));
   SearchProgress progress;
   question.progress = [&](const std::string& what) { progress.show("plan: " + what); };
   const Interrupt interrupt;
@@ -281,14 +273,16 @@ Result<int> search(const PlanOptions& options) {
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     return interrupt.asked() || (options.seconds > 0 && taken.count() >= options.seconds);
   };
-  TESSERA_TRY(const PlanAnswer answer, find_plan(question, options.planner));
+  TESSERA_TRY(PlanAnswer answer, find_plan(question, options.planner));
+  if (answer.best) answer.plan = with_style(answer.plan, pricing);
   progress.clear();
   if (answer.best && !options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, answer.plan));
   if (options.json) {
-    const int printed = print(answer_json(answer, question, options));
+    const int printed = print(answer_json(answer, question, options, pricing));
     return answer.best ? printed : 1;
   }
-  std::string text = to_text(answer, question, options.explain);
+  std::string text =
+      to_text(answer, question, options.explain) + fmt::format("priced with {}\n", pricing.said);
   if (!answer.best) {
     fmt::print(stderr, "tessera: plan: {}", text);
     return 1;
@@ -331,12 +325,12 @@ void add_plan(Commands& commands) {
   command.option("--batch", options->batch, "Sequences a step over all ranks").at_least(1);
   command.option("--planner", options->planner, "Who finds the plan; the planners stand below")
       .default_text("auto");
-  command.option("--memory-limit", options->memory_limit,
-                 "Memory of a device that the plan may use, as 40GB (default: all of it)");
-  add_precision(command, options->precision);
+  command.option(
+      "--memory-limit", options->memory_limit,
+      "Memory of a device that the plan may use, as 40GB or 90% (default: 95% on equal GPUs, all "
+      "of it elsewhere)");
+  add_pricing(command, options->pricing);
   add_optimizer(command, options->optimizer);
-  command.option("--style", options->style,
-                 "How the framework executes, as megatron or 'fsdp,overlap_gradients=false'");
   command.option("--fix", options->fixed, "KEY=VALUE that is not searched; the keys stand below");
   command.option("--with", options->with,
                  "Plan file of keys and entries that the plan must contain; the rest is searched "

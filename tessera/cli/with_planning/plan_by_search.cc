@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "tessera/cli/with_planning/commands.h"
+#include "tessera/cli/with_planning/pricing.h"
 #include "tessera/models/model.h"
 #include "tessera/search/planner.h"
 
@@ -24,6 +25,7 @@ Result<std::string> plan_by_search(const AutoQuestion& question) {
     TESSERA_TRY(local, load_cluster(name));
     search.cluster = &local;
   }
+  TESSERA_TRY(search.memory_limit_bytes, memory_limit_of("", *search.cluster));
   if (question.ranks > 0) search.fixed["devices"] = std::to_string(question.ranks);
   TESSERA_TRY(const PlanAnswer answer, find_plan(search, "auto"));
   if (!answer.best) {

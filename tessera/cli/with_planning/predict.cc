@@ -97,6 +97,7 @@ std::string explained_text(const Explained& all) {
                                 all.prediction.id, row.model, row.batch, row.recipe);
   out += fmt::format("cluster     {} ({} GPUs a node)\nstyle       {}\n", row.cluster,
                      row.gpus_a_node, row.style);
+  if (!row.changes.empty()) out += fmt::format("changes     {}\n", row.changes);
   for (const std::string& reason : row.reasons) out += "inferred    " + reason + "\n";
   out += fmt::format("step        {} (+- {:.0f} %)\n", seconds_text(all.prediction.step_time_s),
                      100 * all.prediction.uncertainty);

@@ -2,6 +2,7 @@
 // a plan tried. Prints the record of a run as text.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -11,6 +12,7 @@
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_planning/commands.h"
+#include "tessera/cli/with_planning/pricing.h"
 #include "tessera/cluster/cluster.h"
 #include "tessera/compile/compile.h"
 #include "tessera/compile/optimizer_text.h"
@@ -23,8 +25,8 @@ namespace tessera::cli {
 namespace {
 
 struct ReportOptions {
-  std::string model, cluster = "local", style = "tessera", precision = "float32", out, curve,
-                     optimizer;
+  std::string model, cluster = "local", out, curve, optimizer;
+  PricingOptions pricing;
   std::vector<std::string> plans;
   int64_t batch = 0;
 };
@@ -52,21 +54,26 @@ Status add_curve(const ReportOptions& options, Report& page) {
 Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Report& page) {
   TESSERA_TRY(const Cluster cluster, load_cluster(options.cluster));
   SimulateOptions simulate_options;
-  TESSERA_TRY(simulate_options.style, parse_style(options.style));
   simulate_options.events = true;
   page.capacity_bytes = cluster.parts.front().type.device.memory_bytes;
   for (const ClusterPart& part : cluster.parts) {
     page.capacity_bytes = std::min(page.capacity_bytes, part.type.device.memory_bytes);
   }
+  std::vector<std::string> said;  // with what plans are priced
   for (const std::string& plan : options.plans) {
-    CompileTexts texts{options.model, "", options.batch, options.precision};
+    TESSERA_TRY(const Pricing pricing,
+                decide_pricing(options.pricing, cluster, {options.model, plan, options.batch}));
+    simulate_options.style = pricing.style;
+    CompileTexts texts{options.model, "", options.batch, pricing.precision};
     TESSERA_TRY(texts.optimizer, parse_optimizer_text(options.optimizer));
-    TESSERA_TRY(texts.plan, find_auto({plan, options.model, options.batch, options.precision,
-                                       &cluster, simulate_options.style, 0, texts.optimizer}));
+    TESSERA_TRY(texts.plan, find_auto({plan, options.model, options.batch, pricing.precision,
+                                       &pricing.cluster, pricing.style, 0, texts.optimizer}));
+    if (std::find(said.begin(), said.end(), pricing.said) == said.end())
+      said.push_back(pricing.said);
     TESSERA_TRY(Compiled item, compile(texts));
     TESSERA_TRY(const PlanText text,
                 load_plan_text(texts.plan, item.model->graph, "", item.compute));
-    TESSERA_TRY(Simulation simulation, simulate(*item.lowering, cluster, simulate_options));
+    TESSERA_TRY(Simulation simulation, simulate(*item.lowering, pricing.cluster, simulate_options));
     const bool plain = item.computes_in() == DType::kFloat32;
     const std::string label = plan_label(texts.plan);
     const std::string name =
@@ -77,8 +84,8 @@ Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Re
   }
   page.title = planned.front().model->spec;
   page.subtitle =
-      fmt::format("batch {} on {} ({}), style {}", grouped(planned.front().batch), options.cluster,
-                  plural(cluster.devices(), "device"), to_string(simulate_options.style));
+      fmt::format("batch {} on {} ({}), {}", grouped(planned.front().batch), options.cluster,
+                  plural(cluster.devices(), "device"), join(said, "; "));
   return {};
 }
 
@@ -137,10 +144,8 @@ void add_report(Commands& commands) {
   command.option("--cluster", options->cluster,
                  "Preset with nodes (dgx-a100:8), a TOML file, or local (default)");
   add_batch(command, options->batch);
-  add_precision(command, options->precision);
+  add_pricing(command, options->pricing);
   add_optimizer(command, options->optimizer);
-  command.option("--style", options->style,
-                 "How the framework executes (default tessera; docs/reference/styles.md)");
   command.option("-o,--out", options->out, "The page; required but for a run's folder");
   command.footer(
       "Examples:\n  tessera report gpt:layers=4,hidden=512,heads=8,seq=256,vocab=1024 --cluster "

@@ -14,6 +14,7 @@
 #include "tessera/cli/counted_rows.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_planning/commands.h"
+#include "tessera/cli/with_planning/pricing.h"
 #include "tessera/compile/compile.h"
 #include "tessera/compile/optimizer_text.h"
 #include "tessera/cost/figure.h"
@@ -29,8 +30,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct SimulateCommand {
-  std::string model, plan, cluster, style = "tessera", precision = "float32", what_if, optimizer,
-                                    data;
+  std::string model, plan, cluster, what_if, optimizer, data;
+  PricingOptions pricing;
   std::vector<std::string> stragglers;
   int64_t batch = 0, evaluations = kMostEvaluations;
   double jitter = 0, failures = 0, restart_s = 0;
@@ -116,9 +117,10 @@ Json role_json(const RankResult& role) {
 }
 
 std::string to_json(const SimulateCommand& options, const Compiled& planned, const Cluster& cluster,
-                    const Style& style, const Simulation& s) {
+                    const Pricing& pricing, const Simulation& s) {
   const Totals totals = totals_of(s);
   const auto share = [&](Spent what) { return totals.share[static_cast<size_t>(what)]; };
+  const std::optional<Room> room = find_room(s, cluster);
   Json roles = Json::array(), path = Json::array(), sources = Json::object();
   for (const RankResult& role : s.roles) roles.push_back(role_json(role));
   for (const PathStep& step : s.critical_path) {
@@ -134,7 +136,8 @@ std::string to_json(const SimulateCommand& options, const Compiled& planned, con
   return dumped(Json{{"model", planned.model->spec},
                      {"plan", plan_label(options.plan)},
                      {"cluster", cluster.name},
-                     {"style", to_string(style)},
+                     {"style", to_string(pricing.style)},
+                     {"priced_with", pricing.said},
                      {"batch", planned.batch},
                      {"precision", dtype_name(planned.computes_in())},
                      {"ranks", s.ranks},
@@ -148,6 +151,8 @@ std::string to_json(const SimulateCommand& options, const Compiled& planned, con
                      {"hardware_flops", s.hardware_flops},
                      {"peak_memory_bytes", totals.peak_memory()},
                      {"fits", !find_shortage(s, cluster).has_value()},
+                     {"free_bytes", room ? Json(room->free_bytes) : Json()},
+                     {"tight", room && room->is_tight()},
                      {"bubble", share(Spent::kBubble)},
                      {"exposed_communication", share(Spent::kCollective) + share(Spent::kMessage)},
                      {"host_bound", share(Spent::kHost)},
@@ -236,22 +241,38 @@ std::string path_text(const Simulation& s) {
   return "Critical path: " + join(parts, ", ") + "\n";
 }
 
+// Returns whether the step fits, and with how much to spare.
+std::string room_text(const Simulation& s, const Cluster& cluster) {
+  const std::optional<Room> room = find_room(s, cluster);
+  if (!room) return "";
+  const std::string share = percent(static_cast<double>(std::abs(room->free_bytes)) /
+                                    static_cast<double>(room->capacity_bytes));
+  if (room->free_bytes < 0) {
+    return fmt::format("fits            no: {} ({}) too much\n", short_bytes(-room->free_bytes),
+                       share);
+  }
+  return fmt::format("fits            {}: {} ({}) free beside the upper bound of what is needed\n",
+                     room->is_tight() ? "yes, but tight" : "yes", short_bytes(room->free_bytes),
+                     share);
+}
+
 std::string to_text(const SimulateCommand& options, const Compiled& planned, const Cluster& cluster,
-                    const Style& style, const Simulation& s) {
+                    const Pricing& pricing, const Simulation& s) {
   const Totals totals = totals_of(s);
   const auto share = [&](Spent what) { return totals.share[static_cast<size_t>(what)]; };
   std::string out = fmt::format(
-      "{} under {} in {} on {} ({}), style {}\n\n"
+      "{} under {} in {} on {} ({})\npriced with {}\n\n"
       "step            {} (uncertainty {})\n"
       "throughput      {} tokens/s, {}FLOP/s a device, MFU {}\n"
       "peak memory     {} of {} a device{}\n"
+      "{}"
       "device time     bubble {}, exposed communication {}, host-bound {}, recompute {}\n",
       planned.model->spec, plan_label(options.plan), dtype_name(planned.computes_in()),
-      cluster.name, plural(s.ranks, "rank"), to_string(style), short_seconds(s.step_time_s),
+      cluster.name, plural(s.ranks, "rank"), pricing.said, short_seconds(s.step_time_s),
       percent(s.uncertainty), grouped(std::llround(s.tokens_per_s())),
       short_number(s.flops_per_device()), percent(s.mfu()), short_bytes(totals.peak_memory()),
       short_bytes(cluster.type_of(0).device.memory_bytes),
-      totals.fullest == nullptr ? "" : live_text(totals.fullest->memory),
+      totals.fullest == nullptr ? "" : live_text(totals.fullest->memory), room_text(s, cluster),
       percent(share(Spent::kBubble)), percent(share(Spent::kCollective) + share(Spent::kMessage)),
       percent(share(Spent::kHost)), percent(share(Spent::kRecompute)));
   if (s.failure_loss_s > 0) {
@@ -272,12 +293,15 @@ std::string to_text(const SimulateCommand& options, const Compiled& planned, con
 Result<int> run_simulate(const SimulateCommand& given) {
   SimulateCommand options = given;
   SimulateOptions simulated;
-  TESSERA_TRY(simulated.style, parse_style(options.style));
-  TESSERA_TRY(Cluster cluster, load_cluster(options.cluster));
-  CompileTexts texts{options.model, "", options.batch, options.precision};
+  TESSERA_TRY(Cluster given_cluster, load_cluster(options.cluster));
+  TESSERA_TRY(const Pricing pricing, decide_pricing(options.pricing, std::move(given_cluster),
+                                                    {options.model, options.plan, options.batch}));
+  Cluster cluster = pricing.cluster;
+  simulated.style = pricing.style;
+  CompileTexts texts{options.model, "", options.batch, pricing.precision};
   TESSERA_TRY(texts.optimizer, parse_optimizer_text(options.optimizer));
   TESSERA_TRY(options.plan,
-              find_auto({options.plan, options.model, options.batch, options.precision, &cluster,
+              find_auto({options.plan, options.model, options.batch, pricing.precision, &cluster,
                          simulated.style, 0, texts.optimizer}));
   texts.plan = options.plan;
   if (!options.what_if.empty()) TESSERA_TRY_VOID(apply_what_if(cluster, options.what_if));
@@ -303,9 +327,8 @@ Result<int> run_simulate(const SimulateCommand& given) {
     TESSERA_TRY_VOID(write_chakra(*planned.lowering, result, options.chakra));
   simulated.events = false;
   simulated.counts = nullptr;  // the counts are about this plan's program
-  const int printed =
-      print(options.json ? to_json(options, planned, cluster, simulated.style, result)
-                         : to_text(options, planned, cluster, simulated.style, result));
+  const int printed = print(options.json ? to_json(options, planned, cluster, pricing, result)
+                                         : to_text(options, planned, cluster, pricing, result));
   const auto shortage = find_shortage(result, cluster);
   if (!shortage) return printed;
   TESSERA_TRY(
@@ -328,13 +351,11 @@ void add_simulate(Commands& commands) {
               "Machine: a preset and its nodes (dgx-a100:8), local, or a TOML file")
       .required();
   add_batch(command, options->batch);
-  add_precision(command, options->precision);
+  add_pricing(command, options->pricing);
   add_optimizer(command, options->optimizer);
   command.option("--data", options->data,
                  "Count the rows that ranks exchange, by the edges of this graph: "
                  "\"{ nodes = 'data/graphs/cora' }\" (default: edges are drawn evenly)");
-  command.option("--style", options->style,
-                 "How the framework executes, as megatron or 'fsdp,overlap_gradients=false'");
   command.option("--what-if", options->what_if, "Change the machine, as 'link:nic*2'");
   command
       .option("--jitter", options->jitter,
