@@ -3,12 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "tessera/base/csv.h"
-#include "tessera/base/text_file.h"
+#include "tessera/base/text.h"
 #include "tessera/compile/compile.h"
 #include "tessera/predict/constants.h"
 #include "tessera/predict/corrections.h"
 #include "tessera/predict/predict.h"
 #include "tessera/simulate/simulate.h"
+#include "tessera/test/source_dir.h"
 
 namespace tessera {
 namespace {
@@ -46,7 +47,9 @@ TEST(OnePrice, OfAPublishedRowIsThatOfItsTexts) {
     Cluster cluster = load_cluster(said.cluster).value();
     const std::string preset = said.style.substr(0, said.style.find(','));
     const Corrections corrections = corrections_of(constants.all, preset, cluster);
-    if (!said.changes.empty()) ASSERT_TRUE(apply_what_if(cluster, said.changes));
+    if (!said.changes.empty()) {
+      ASSERT_TRUE(apply_what_if(cluster, said.changes));
+    }
     SimulateOptions options;
     // What the row's style says comes last, as what a user says does.
     options.style =

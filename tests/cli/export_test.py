@@ -132,7 +132,7 @@ class Export(unittest.TestCase):
         self.assertEqual(err.count("\n"), 1)
 
     def test_wrong_options(self):
-        self.expect_error("export: --to: expected one of megatron, deepspeed, torchtitan, nemo, hf, pt2, found 'alpa'", MODEL,
+        self.expect_error("export: --to: expected one of torchtitan, megatron, deepspeed, nemo, hf, pt2, found 'alpa'", MODEL,
                           "--to", "alpa", "--plan", "data_parallel(2)")
         self.expect_error("export: expected --plan, the plan to write, or --from, a file to read", MODEL, "--to", "nemo")
         self.expect_error("export: --check needs --cluster, the machine to predict a step on", MODEL, "--to", "nemo",

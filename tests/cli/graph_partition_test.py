@@ -64,7 +64,8 @@ class Partitions(MpiTest):
 
     def simulated(self, model, ranks, *options):
         """Bytes that all ranks exchange in a step."""
-        found = self.expect_json("simulate", model, "--plan", self.plan(ranks), "--cluster", "dgx-a100:1", "--json", *options)
+        found = self.expect_json("simulate", model, "--plan", self.plan(ranks), "--cluster", "dgx-a100:1", "--precision", "float32",
+                                 "--json", *options)
         return sum(role["ranks"] * row["bytes"] for role in found["roles"] for row in role["traffic"] if row["kind"] == "exchange")
 
     def test_what_is_simulated_from_the_matrix_is_counted(self):

@@ -162,7 +162,8 @@ class Planner(CliTest):
                              "the devices", *question, "--fix", "offload=states", "--planner", "alpa")
 
     def test_halos_are_treated_as_asked(self):
-        question = ["plan", "cosmoflow:width=512", "--cluster", "dgx-v100-16:1", "--batch", "4", "--fix", "tp=2", "--evaluations", "4"]
+        question = ["plan", "cosmoflow:width=512", "--cluster", "dgx-v100-16:1", "--batch", "4", "--fix", "tp=2", "--evaluations", "4",
+                    "--style", "tessera", "--memory-limit", "100%"]
         path = os.path.join(self.folder, "halos.toml")
         text = self.expect_text(*question, "--fix", "rims=1", "--fix", "halo_layers=2", "--out", path)
         self.assertIn(" rims halo_layers=2\n", text)

@@ -14,7 +14,7 @@ class Predict(CliTest):
         rows = self.write("rows.csv", "\n".join([self.HEADER, self.ROW, self.ROW.replace("r1", "r2").replace("A100-80GB", "abacus")]))
         lines = self.expect_text("predict", rows).splitlines()
         self.assertEqual(lines[0], "row_id,step_time_s,mem_GB,relative_uncertainty,style,reason")
-        self.assertRegex(lines[1], r'^r1,[0-9.e-]+,[0-9.]+,[0-9.]+,"?megatron,')
+        self.assertRegex(lines[1], r'^r1,[0-9.e-]+,[0-9.]+,[0-9.]+,"?megatron-2022,')
         self.assertEqual(lines[2], 'r2,,,,,"the GPU \'abacus\' is not known, did you mean \'habana\'?"')
         self.assertEqual(self.expect_text("predict", rows, "--threads", "2").splitlines(), lines)
         self.assertIn("recipe      megatron(dp=2,tp=2,micro_batches=2,precision=float16)", self.expect_text("predict", rows, "--explain", "r1"))

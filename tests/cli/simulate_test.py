@@ -18,7 +18,7 @@ BENCHMARK = (f"dlrm:dense=13,rows={BENCHMARK_ROWS},bags=3-2-1-2-6-1-1-1-1-7-3-8-
 class Recommender(CliTest):
     def simulate(self, plan, *options):
         return ["simulate", BENCHMARK, "--plan", plan, "--cluster", "dgx-a100-40:16", "--batch", "65536", "--optimizer",
-                "rowwise_adagrad", *options]
+                "rowwise_adagrad", "--precision", "float32", *options]
 
     def test_the_benchmark_on_128_gpus_takes_a_second_and_tells_what_is_hidden(self):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -219,11 +219,11 @@ class BadPlans(CliTest):
     def test_precision_is_that_of_a_plan_file(self):
         text = self.expect_text("plan", "megatron(tp=2,dp=2)", "--model", MODEL)
         narrow = self.write("narrow.toml", 'precision = { compute = "bfloat16" }\n' + text)
-        options = ["--batch", "8", "--cluster", "dgx-a100:1", "--json"]
+        options = ["--batch", "8", "--cluster", "dgx-a100:1", "--style", "tessera", "--json"]
         as_file = self.expect_json("simulate", MODEL, "--plan", narrow, *options)
         plan = ["--plan", "megatron(tp=2,dp=2)"]
         as_option = self.expect_json("simulate", MODEL, *plan, "--precision", "bfloat16", *options)
-        wide = self.expect_json("simulate", MODEL, *plan, *options)
+        wide = self.expect_json("simulate", MODEL, *plan, "--precision", "float32", *options)
         for key in ("step_time_s", "peak_memory_bytes", "model_flops"):
             self.assertEqual(as_file[key], as_option[key], key)
         self.assertNotEqual(wide["peak_memory_bytes"], as_option["peak_memory_bytes"])
