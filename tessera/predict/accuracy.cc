@@ -398,7 +398,9 @@ std::string accuracy_markdown(const Accuracy& accuracy) {
   out += fmt::format(
       "Made by `make accuracy`. Each row is priced as `tessera predict` does it: model, plan, "
       "cluster and style give the program that would run, and that program is simulated "
-      "([predict](reference/predict.md)). {} of {} rows are expressed ({}). Error: |predicted / "
+      "([predict](reference/predict.md)). `tessera simulate` of the same texts prints the same "
+      "step "
+      "([pricing](reference/pricing.md)). {} of {} rows are expressed ({}). Error: |predicted / "
       "reported - 1| of the step time; macro: mean over sources. Ranking: {} groups of at least 4 "
       "rows that differ in the plan alone. Regret: how much longer than the best plan of its group "
       "the plan takes that is predicted best.\n\n",
