@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "tessera/base/result.h"
@@ -17,8 +18,8 @@ struct AutoQuestion {
   std::string precision = "float32";
   // Null: the cluster "local" with `ranks` devices; if `ranks` is 0, with one device for each core.
   const Cluster* cluster = nullptr;
-  Style style = {};
-  int64_t ranks = 0;  // the number of ranks that the plan must use; 0: any
+  std::optional<Style> style = Style();  // none: that which commands take for the cluster
+  int64_t ranks = 0;                     // the number of ranks that the plan must use; 0: any
   OptimizerSpec optimizer = {};
 };
 // Returns the question's plan unchanged, unless it is "auto". For "auto", asks the planner and

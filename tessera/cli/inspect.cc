@@ -83,9 +83,8 @@ Result<Compiled> compile_for(const InspectOptions& options, const std::string& m
           "(dgx-a100:8, local)");
     }
     TESSERA_TRY(const Cluster cluster, load_cluster(options.cluster));
-    TESSERA_TRY(const Style style, parse_style("tessera"));
     TESSERA_TRY(texts.plan, find_auto({plan, model, options.batch, options.precision, &cluster,
-                                       style, 0, texts.optimizer}));
+                                       std::nullopt, 0, texts.optimizer}));
   }
   return compile(texts);
 }

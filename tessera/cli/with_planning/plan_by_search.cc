@@ -11,7 +11,6 @@ namespace tessera::cli {
 Result<std::string> plan_by_search(const AutoQuestion& question) {
   PlanQuestion search;
   search.model = question.model;
-  search.options.style = question.style;
   search.optimizer = question.optimizer;
   TESSERA_TRY(search.compute, parse_dtype(question.precision));
   TESSERA_TRY(search.batch, batch_of(question.model, question.batch, 0));
@@ -24,6 +23,15 @@ Result<std::string> plan_by_search(const AutoQuestion& question) {
         question.ranks > 0 ? fmt::format("local:{}", question.ranks) : std::string("local");
     TESSERA_TRY(local, load_cluster(name));
     search.cluster = &local;
+  }
+  Pricing pricing;
+  if (question.style) {
+    search.options.style = *question.style;
+  } else {
+    TESSERA_TRY(pricing, decide_pricing({"", question.precision, ""}, *search.cluster,
+                                        {question.model, "", search.batch}));
+    search.cluster = &pricing.cluster;
+    search.options.style = pricing.style;
   }
   TESSERA_TRY(search.memory_limit_bytes, memory_limit_of("", *search.cluster));
   if (question.ranks > 0) search.fixed["devices"] = std::to_string(question.ranks);

@@ -134,7 +134,7 @@ Result<int> verify(const VerifyOptions& given) {
                                        options.batch,
                                        "float64",
                                        nullptr,
-                                       {},
+                                       Style(),
                                        options.ranks,
                                        specification(config.optimizer)}));
   config.plan = options.plan;
