@@ -108,7 +108,9 @@ class HuggingFace(CliTest):
         theirs = self.make(SHAPES, {**CONFIG, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}})
         done = run("import", theirs, "--out", os.path.join(self.folder, "ours"))
         self.assertEqual((done.code, done.out, done.err),
-                         (2, "", f'tessera: {theirs}/config.json: rope_type "yarn" is not supported (supported: "default", "linear", "llama3")\n'))
+                         (2, "", f'tessera: {theirs}/config.json: expected a model that can be computed exactly, found one that is '
+                          'approximated: rotary frequencies are not scaled (rope_type "yarn") (planning takes it: inspect, simulate, '
+                          'plan, report, export of plans)\n'))
 
 
 if __name__ == "__main__":

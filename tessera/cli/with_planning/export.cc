@@ -13,6 +13,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/planned_model.h"
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/import/export_weights.h"
 #include "tessera/plan/load.h"
@@ -196,7 +197,7 @@ Result<int> run_export(const ExportOptions& given) {
   TESSERA_TRY(const ExportTarget* target, target_of(given.target));
   TESSERA_TRY_VOID(check_options(given));
   ExportOptions options = given;
-  options.model = given.of;
+  TESSERA_TRY(options.model, planned_model(given.of));
   if (!options.from.empty()) return read_from(options, *target);
   SimulateOptions simulated;
   simulated.critical_path = false;

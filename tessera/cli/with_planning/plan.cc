@@ -15,6 +15,7 @@
 #include "tessera/base/units.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/planned_model.h"
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/compile/optimizer_text.h"
 #include "tessera/models/families.h"
@@ -367,8 +368,10 @@ void add_plan(Commands& commands) {
       "plan.toml\n");
   command.action([options]() -> Result<int> {
     if (options->list) return list_recipes(options->json);
-    if (is_model(options->subject)) return search(*options);
-    return emit(*options);
+    PlanOptions given = *options;
+    std::string& model = is_model(given.subject) ? given.subject : given.model;
+    TESSERA_TRY(model, planned_model(model));
+    return is_model(options->subject) ? search(given) : emit(given);
   });
 }
 

@@ -10,6 +10,7 @@
 #include "tessera/cli/auto_plan.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/planned_model.h"
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/cluster/cluster.h"
 #include "tessera/compile/compile.h"
@@ -58,11 +59,12 @@ Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Re
   for (const ClusterPart& part : cluster.parts) {
     page.capacity_bytes = std::min(page.capacity_bytes, part.type.device.memory_bytes);
   }
+  TESSERA_TRY(const std::string model, planned_model(options.model));
   for (const std::string& plan : options.plans) {
-    CompileTexts texts{options.model, "", options.batch, options.precision};
+    CompileTexts texts{model, "", options.batch, options.precision};
     TESSERA_TRY(texts.optimizer, parse_optimizer_text(options.optimizer));
-    TESSERA_TRY(texts.plan, find_auto({plan, options.model, options.batch, options.precision,
-                                       &cluster, simulate_options.style, 0, texts.optimizer}));
+    TESSERA_TRY(texts.plan, find_auto({plan, model, options.batch, options.precision, &cluster,
+                                       simulate_options.style, 0, texts.optimizer}));
     TESSERA_TRY(Compiled item, compile(texts));
     TESSERA_TRY(const PlanText text,
                 load_plan_text(texts.plan, item.model->graph, "", item.compute));
