@@ -13,8 +13,8 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
-#include "tessera/cli/planned_model.h"
 #include "tessera/cli/with_planning/commands.h"
+#include "tessera/cli/with_planning/planned_archive.h"
 #include "tessera/import/export_weights.h"
 #include "tessera/plan/load.h"
 #include "tessera/search/planner.h"
@@ -197,7 +197,7 @@ Result<int> run_export(const ExportOptions& given) {
   TESSERA_TRY(const ExportTarget* target, target_of(given.target));
   TESSERA_TRY_VOID(check_options(given));
   ExportOptions options = given;
-  TESSERA_TRY(options.model, planned_model(given.of));
+  TESSERA_TRY(options.model, planned_model_or_archive(given.of, given.batch));
   if (!options.from.empty()) return read_from(options, *target);
   SimulateOptions simulated;
   simulated.critical_path = false;

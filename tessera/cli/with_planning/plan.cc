@@ -15,8 +15,8 @@
 #include "tessera/base/units.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
-#include "tessera/cli/planned_model.h"
 #include "tessera/cli/with_planning/commands.h"
+#include "tessera/cli/with_planning/planned_archive.h"
 #include "tessera/compile/optimizer_text.h"
 #include "tessera/models/families.h"
 #include "tessera/models/model.h"
@@ -79,7 +79,8 @@ int list_recipes(bool json) {
 
 bool is_model(const std::string& subject) {
   const std::string name = subject.substr(0, subject.find_first_of("(:"));
-  if (names_graph_file(subject) || subject.find(".json") != std::string::npos) return true;
+  if (names_graph_file(subject) || names_archive(subject)) return true;
+  if (subject.find(".json") != std::string::npos) return true;
   if (names_plan_file(subject)) return false;
   return subject.find(':') < subject.find('(') || find_family(name) != nullptr;
 }
@@ -370,7 +371,7 @@ void add_plan(Commands& commands) {
     if (options->list) return list_recipes(options->json);
     PlanOptions given = *options;
     std::string& model = is_model(given.subject) ? given.subject : given.model;
-    TESSERA_TRY(model, planned_model(model));
+    TESSERA_TRY(model, planned_model_or_archive(model, given.batch));
     return is_model(options->subject) ? search(given) : emit(given);
   });
 }

@@ -10,8 +10,8 @@
 #include "tessera/cli/auto_plan.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
-#include "tessera/cli/planned_model.h"
 #include "tessera/cli/with_planning/commands.h"
+#include "tessera/cli/with_planning/planned_archive.h"
 #include "tessera/cluster/cluster.h"
 #include "tessera/compile/compile.h"
 #include "tessera/compile/optimizer_text.h"
@@ -59,7 +59,7 @@ Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Re
   for (const ClusterPart& part : cluster.parts) {
     page.capacity_bytes = std::min(page.capacity_bytes, part.type.device.memory_bytes);
   }
-  TESSERA_TRY(const std::string model, planned_model(options.model));
+  TESSERA_TRY(const std::string model, planned_model_or_archive(options.model, options.batch));
   for (const std::string& plan : options.plans) {
     CompileTexts texts{model, "", options.batch, options.precision};
     TESSERA_TRY(texts.optimizer, parse_optimizer_text(options.optimizer));

@@ -13,8 +13,8 @@
 #include "tessera/cli/cli.h"
 #include "tessera/cli/counted_rows.h"
 #include "tessera/cli/output.h"
-#include "tessera/cli/planned_model.h"
 #include "tessera/cli/with_planning/commands.h"
+#include "tessera/cli/with_planning/planned_archive.h"
 #include "tessera/compile/compile.h"
 #include "tessera/compile/optimizer_text.h"
 #include "tessera/cost/figure.h"
@@ -274,7 +274,7 @@ Result<int> run_simulate(const SimulateCommand& given) {
   SimulateCommand options = given;
   SimulateOptions simulated;
   TESSERA_TRY(simulated.style, parse_style(options.style));
-  TESSERA_TRY(options.model, planned_model(given.model));
+  TESSERA_TRY(options.model, planned_model_or_archive(given.model, given.batch));
   TESSERA_TRY(Cluster cluster, load_cluster(options.cluster));
   CompileTexts texts{options.model, "", options.batch, options.precision};
   TESSERA_TRY(texts.optimizer, parse_optimizer_text(options.optimizer));
