@@ -5,7 +5,7 @@
   .venv/bin/python scripts/huggingface_defaults.py --check    says where the file differs from them (exit code 1)
 
 A default is that of the field of the type's own configuration class, before anything is computed from others. PASSED_OVER are the
-fields that change nothing that is computed here; all others must be read by tessera/models/huggingface.cc, which its test checks.
+fields that change nothing that is computed here; all others must be read by tessera/models/huggingface/*.cc, which a test checks.
 tests/huggingface compares the file with the installed version.
 """
 import argparse
@@ -14,7 +14,8 @@ import json
 import pathlib
 import sys
 
-TYPES = ("gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3", "bert", "vit", "t5")
+TYPES = ("gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3", "bert", "vit", "t5", "qwen3_moe", "deepseek_v3", "deepseek_v2",
+         "gpt_oss", "gemma2", "gemma3_text", "olmo2", "phi3", "glm4", "llama4_text", "nemotron", "smollm3")
 FILE = pathlib.Path(__file__).resolve().parent.parent / "tessera/models/huggingface_defaults.cc"
 PASSED_OVER = {
     # These keys belong to the file, to text generation or to the output of a call.
@@ -47,9 +48,11 @@ def table():
             if field.name in passed:
                 continue
             known = field.default is not dataclasses.MISSING
-            defaults[field.name] = field.default if known else field.default_factory()
+            key = config.attribute_map.get(field.name, field.name)
+            defaults[key] = field.default if known else field.default_factory()
         if "rope_parameters" in defaults:
-            defaults["rope_theta"] = config.default_theta
+            theta = config.default_theta
+            defaults["rope_theta"] = theta["global"] if isinstance(theta, dict) else theta
         types[name] = {"defaults": defaults, "other_names": dict(config.attribute_map)}
     return types
 

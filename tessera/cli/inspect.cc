@@ -10,6 +10,7 @@
 #include "tessera/base/toml.h"
 #include "tessera/cli/auto_plan.h"
 #include "tessera/cli/cli.h"
+#include "tessera/cli/planned_model.h"
 #include "tessera/cluster/cluster.h"
 #include "tessera/compile/compile.h"
 #include "tessera/compile/optimizer_text.h"
@@ -112,7 +113,8 @@ Status check_plan_is_given(const InspectOptions& options) {
   return invalid_input(fmt::format("inspect: {} needs --plan", option));
 }
 
-Result<int> inspect(const InspectOptions& options) {
+Result<int> inspect(const InspectOptions& given) {
+  InspectOptions options = given;
   if (options.list_clusters) return list_clusters(options.json);
   if (options.list_models) return list_models(options.json);
   if (options.subject.empty()) {
@@ -120,6 +122,8 @@ Result<int> inspect(const InspectOptions& options) {
         "inspect: MODEL|PLAN|PROGRAM|CLUSTER is required (tessera inspect --help)");
   }
   TESSERA_TRY(const Subject subject, subject_of(options.subject));
+  std::string& model = subject == Subject::kModel ? options.subject : options.model;
+  TESSERA_TRY(model, planned_model(model));
   const bool moves = subject == Subject::kResharding || subject == Subject::kPath;
   if (!moves && !options.shape.empty()) {
     return invalid_input("inspect: --shape belongs to a resharding, as 'S0RR@2x4 -> S0RR@3x4'");

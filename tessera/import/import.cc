@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "tessera/base/text.h"
 #include "tessera/import/huggingface/folder.h"
 #include "tessera/import/pt2.h"
@@ -17,6 +19,19 @@ const std::vector<Importer>& importers() {
        {}},
       pt2_importer()};
   return table;
+}
+
+Status check_settings(const Importer& importer, const std::map<std::string, std::string>& settings,
+                      std::string_view where) {
+  std::vector<std::string> keys;
+  for (const auto& [key, help] : importer.keys) keys.push_back(key);
+  for (const auto& [key, value] : settings) {
+    if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+    return invalid_input(fmt::format(
+        "{}: expected {}, found '{}'", where,
+        keys.empty() ? "no key for " + importer.name : "one of " + join(keys, ", "), key));
+  }
+  return {};
 }
 
 Result<const Importer*> importer_of(const std::string& path) {

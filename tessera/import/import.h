@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/base/result.h"
@@ -25,11 +26,13 @@ struct ImportRequest {
   std::string path;                             // the file or folder to import
   std::string out;                              // the folder to write; it must not exist
   std::map<std::string, std::string> settings;  // settings of the importer, by key
+  bool model_only = false;  // true: without weights, for commands that only plan the model
 };
 
 struct ImportReport {
-  std::string model;       // MODEL for the other commands: a path in the folder `out`
-  std::string weights;     // a file or folder of safetensors in the folder `out`
+  std::string model;  // MODEL for the other commands: a path in the folder `out`
+  // a file or folder of safetensors in the folder `out`; "" if what was imported has no weights
+  std::string weights;
   int64_t arrays = 0;      // number of parameters, each one array
   int64_t parameters = 0;  // elements of all parameters
   int64_t bytes = 0;       // bytes written
@@ -46,6 +49,9 @@ struct Importer {
   std::vector<std::pair<std::string, std::string>> keys;
 };
 const std::vector<Importer>& importers();
+// Returns an error that names the key if the importer has no such key. `where` begins the message.
+Status check_settings(const Importer& importer, const std::map<std::string, std::string>& settings,
+                      std::string_view where);
 // Returns the importer of the path, or an error if no importer takes it.
 Result<const Importer*> importer_of(const std::string& path);
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <span>
@@ -86,6 +87,27 @@ Status write_payload(const Archive& archive, const Payload& payload, size_t numb
   });
 }
 
+// Returns whether the archive lacks the elements of a parameter of the graph.
+bool lacks_weights(const Lowered& lowered) {
+  return std::any_of(lowered.weights.begin(), lowered.weights.end(), [](const Weight& weight) {
+    return weight.payload && !weight.payload->absent.empty();
+  });
+}
+
+// Sets the initial values of the parameters of a graph whose archive has no weights, as PyTorch's
+// modules have them: vectors that are weights are ones (of norms), those that are biases zeros. The
+// others stay normal with the deviation 0.02. Returns the number of all elements.
+int64_t set_initial_values(Lowered& lowered) {
+  int64_t elements = 0;
+  for (const Weight& weight : lowered.weights) {
+    Tensor& tensor = lowered.graph.tensor(lowered.graph.find_tensor(weight.name));
+    elements += tensor.elements();
+    if (weight.shape.size() != 1) continue;
+    tensor.init = {weight.name.ends_with("bias") ? Init::Kind::kZeros : Init::Kind::kOnes};
+  }
+  return elements;
+}
+
 // Writes the parameters of the graph, and sets the initial values that each has in a run without
 // these weights.
 Status write_weights(const Archive& archive, Lowered& lowered, const std::string& path,
@@ -135,6 +157,22 @@ Status write_state(const Archive& archive, const pt2::Program& program, const Lo
   return file.finish();
 }
 
+// Returns the sizes that the settings state for what the module leaves open.
+Result<pt2::StatedSizes> sizes_of(const std::map<std::string, std::string>& settings) {
+  pt2::StatedSizes sizes;
+  for (const char* name : {"batch", "seq"}) {
+    const auto given = settings.find(name);
+    if (given == settings.end()) continue;
+    const Result<int64_t> size = parse_int(given->second);
+    if (!size || *size < 1) {
+      return invalid_input(
+          fmt::format("import: {}: expected a size, as 8, found '{}'", name, given->second));
+    }
+    sizes[name] = *size;
+  }
+  return sizes;
+}
+
 Result<pt2::LowerOptions> options_of(const std::map<std::string, std::string>& settings) {
   pt2::LowerOptions options;
   if (const auto loss = settings.find("loss"); loss != settings.end()) {
@@ -157,8 +195,9 @@ Result<pt2::LowerOptions> options_of(const std::map<std::string, std::string>& s
 
 Result<ImportReport> import_archive(const ImportRequest& request) {
   TESSERA_TRY(const pt2::LowerOptions options, options_of(request.settings));
+  TESSERA_TRY(const pt2::StatedSizes sizes, sizes_of(request.settings));
   TESSERA_TRY(const Archive archive, Archive::open(request.path));
-  TESSERA_TRY(const pt2::Program program, pt2::read_program(archive));
+  TESSERA_TRY(const pt2::Program program, pt2::read_program(archive, sizes));
   pt2::Lowering lowering(archive, program, options);
   Result<Lowered> lowered = lowering.run();
   if (!lowered) {
@@ -167,13 +206,23 @@ Result<ImportReport> import_archive(const ImportRequest& request) {
     return invalid_input(fmt::format("{}: {}", request.path, message));
   }
   ImportReport report;
+  const bool without = lacks_weights(*lowered) || request.model_only;
   TESSERA_TRY(NewFolder folder, NewFolder::create(request.out));
-  TESSERA_TRY_VOID(write_weights(archive, *lowered, folder.file(kWeightsFile), report));
-  TESSERA_TRY_VOID(write_state(archive, program, *lowered, folder.file(pt2::kStateFile)));
+  if (without) {
+    report.parameters = set_initial_values(*lowered);
+    report.arrays = std::ssize(lowered->weights);
+    if (!request.model_only)
+      report.notes.emplace_back(
+          "the archive has no weights (the module was exported under meta or fake tensors): the "
+          "model can be planned and simulated, and a run begins with initial values");
+  } else {
+    TESSERA_TRY_VOID(write_weights(archive, *lowered, folder.file(kWeightsFile), report));
+    TESSERA_TRY_VOID(write_state(archive, program, *lowered, folder.file(pt2::kStateFile)));
+  }
   TESSERA_TRY_VOID(write_file(folder.file(kGraphFile), to_text(lowered->graph)));
   TESSERA_TRY_VOID(folder.commit());
   report.model = (std::filesystem::path(request.out) / kGraphFile).string();
-  report.weights = (std::filesystem::path(request.out) / kWeightsFile).string();
+  if (!without) report.weights = (std::filesystem::path(request.out) / kWeightsFile).string();
   return report;
 }
 
@@ -194,7 +243,11 @@ Importer pt2_importer() {
                 "output, logits, and an input targets"},
                {"ignored",
                 "a target, as -100, that cross entropies leave out of their mean where the module "
-                "does not state its ignore_index (default: all targets count)"}}};
+                "does not state its ignore_index (default: all targets count)"},
+               {"batch",
+                "the number of samples, if the module was exported with an open batch (default: "
+                "that of its example)"},
+               {"seq", "the length of sequences, if the module was exported with an open one"}}};
 }
 
 }  // namespace tessera

@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -14,6 +16,7 @@
 #include "tessera/models/huggingface.h"
 #include "tessera/models/huggingface_defaults.h"
 #include "tessera/models/nn.h"
+#include "tessera/models/planning_model.h"
 #include "tessera/test/source_dir.h"
 
 namespace tessera {
@@ -142,6 +145,25 @@ TEST(ModelDocs, ListTheKeysOfHuggingFace) {
     table += "| " + type + " | " + join(keys, " ") + " |\n";
   }
   expect_table("huggingface", table);
+}
+
+// Compares what planning approximates in files as they are published (planning_model_test.cc).
+TEST(ModelDocs, SayWhatPlanningApproximates) {
+  const std::filesystem::path folder =
+      std::filesystem::path(TESSERA_SOURCE_DIR) / "tests/models/configs";
+  std::vector<std::string> files;
+  for (const auto& file : std::filesystem::directory_iterator(folder))
+    files.push_back(file.path().string());
+  std::sort(files.begin(), files.end());
+  std::string table = "| model_type | what planning approximates |\n|---|---|\n";
+  for (const std::string& file : files) {
+    const auto model = read_for_planning(file);
+    ASSERT_TRUE(model) << model.error().message;
+    const std::string name = std::filesystem::path(file).stem().string();
+    const std::string near = join(model->approximations, "; ");
+    table += "| " + name + " | " + (near.empty() ? "nothing" : near) + " |\n";
+  }
+  expect_table("approximations", table);
 }
 
 TEST(ModelDocs, StateTheContract) {

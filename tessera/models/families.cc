@@ -240,7 +240,7 @@ std::vector<ModelFamily> make_families() {
                           "gpt:layers=2,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,dropout=0.1,"
                           "tied=0,causal=0,activation=relu"}}),
       family<LlamaConfig>({"llama",
-                           "Llama 1 to 3, Mistral, Qwen 2 and 3",
+                           "Llama 1 to 3, Mistral, Qwen 2 and 3, OLMo 2, Gemma",
                            model_keys,
                            [](LlamaConfig& config) { return complete(config); },
                            build_llama,
@@ -248,7 +248,7 @@ std::vector<ModelFamily> make_families() {
                            {"llama:layers=2,hidden=8,heads=2,seq=4,vocab=16",
                             "llama:layers=2,hidden=8,heads=2,seq=4,vocab=16,q_rank=4,kv_rank=4",
                             "llama:layers=2,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,qkv_bias=1,"
-                            "out_bias=1,qk_norm=1",
+                            "out_bias=1,qk_norm=1,norms=both,activation=gelu,window=2,full_every=2",
                             "llama:layers=2,hidden=8,heads=2,seq=4,vocab=16,lora=2,lora_mlp=1"}}),
       family<MixtralConfig>(
           {"mixtral",

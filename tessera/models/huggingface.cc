@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -14,567 +12,23 @@
 #include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/models/families.h"
-#include "tessera/models/huggingface_defaults.h"
+#include "tessera/models/huggingface/rows.h"
 
 namespace tessera {
-namespace {
 
-using nlohmann::json;
-using OrderedJson = nlohmann::ordered_json;
-using Texts = std::vector<std::string>;
-using Keys = std::map<std::string, std::string, std::less<>>;  // keys of ours with their values
-
-// One key of a config.json ("theirs") and the keys of our family ("ours") that it sets. If the file
-// lacks the key, its value is the default of the model type in transformers
-// (huggingface_defaults.h), or without one `otherwise` (JSON). The forms of a row are:
-//   {"n_layer", "layers"}                        a number or boolean, equal in ours
-//   {"n_inner", "ffn", "", true}                 a number; if it is null, ours is computed
-//   {"act", "", "", false, {{"\"gelu\"", "activation=gelu_erf"}, ...}}
-//                                                the allowed values (JSON), each with the keys of
-//                                                ours that it sets; "": it sets none
-//   {"", "qkv_bias", "1"}                        no key of theirs: ours has this value, or that of
-//                                                another key of ours ("=heads")
-enum class Written : uint8_t { kInteger, kReal, kBoolean };
-struct ConfigRow {
-  std::string theirs, ours;
-  std::string otherwise = "";
-  bool may_be_null = false;
-  std::vector<std::pair<std::string, std::string>> values = {};
-  Written written = Written::kInteger;
-};
-
-ConfigRow must_be(std::string theirs, const Texts& values, std::string otherwise = "") {
-  ConfigRow row{std::move(theirs), "", std::move(otherwise)};
-  for (const std::string& value : values) row.values.emplace_back(value, "");
-  return row;
-}
-ConfigRow same(std::string theirs, std::string ours, std::string otherwise = "") {
-  return {std::move(theirs), std::move(ours), std::move(otherwise)};
-}
-ConfigRow same_or_null(std::string theirs, std::string ours, std::string otherwise = "") {
-  return {std::move(theirs), std::move(ours), std::move(otherwise), true};
-}
-ConfigRow real(std::string theirs, std::string ours) {
-  return {std::move(theirs), std::move(ours), "", false, {}, Written::kReal};
-}
-ConfigRow boolean(std::string theirs, std::string ours) {
-  return {std::move(theirs), std::move(ours), "", false, {}, Written::kBoolean};
-}
-ConfigRow implied(std::string ours, std::string value) {
-  return {"", std::move(ours), std::move(value)};
-}
-// Returns the row of an activation. If it has several names, the first is written.
-ConfigRow activation(std::string theirs) {
-  return {std::move(theirs),
-          "",
-          "",
-          false,
-          {{"\"gelu_new\"", "activation=gelu"},
-           {"\"gelu_pytorch_tanh\"", "activation=gelu"},
-           {"\"gelu\"", "activation=gelu_erf"},
-           {"\"relu\"", "activation=relu"},
-           {"\"silu\"", "activation=silu"},
-           {"\"swish\"", "activation=silu"}}};
-}
-
-// Returns the part of huggingface_defaults() for a model type.
-const json& defaults_of(const std::string& type) {
-  static const json all = json::parse(huggingface_defaults());
-  return all[type];
-}
-constexpr const char* kOtherNames = "(other names)";
-
-// Looks keys up in the configuration and keeps the first error.
-class ConfigReader {
- public:
-  ConfigReader(const json& config, const std::string& type, std::string_view file)
-      : config_(config), defaults_(defaults_of(type)), file_(file) {}
-
-  // Returns the value that the file gives a key; it may be null. A value under the key's second
-  // name comes first, as in transformers. Returns a null pointer if the file has none.
-  const json* given(const std::string& key) {
-    asked_.insert(key);
-    for (const auto& [other, name] : defaults_[kOtherNames].items()) {
-      if (name == key && config_.contains(other)) return &config_[other];
-    }
-    const auto at = config_.find(key);
-    return at == config_.end() ? nullptr : &*at;
-  }
-  // Returns the file's value, else the type's default, else `otherwise` (JSON).
-  json value(const std::string& key, const std::string& otherwise = "") {
-    if (const json* found = given(key)) return *found;
-    if (const auto at = defaults_.find(key); at != defaults_.end()) return *at;
-    TESSERA_CHECK(!otherwise.empty(), "no default of {}", key);
-    return json::parse(otherwise);
-  }
-  const std::set<std::string>& asked() const { return asked_; }
-
-  void read(const ConfigRow& row) {
-    if (row.theirs.empty()) {
-      if (!row.otherwise.starts_with('=')) add(row.ours, row.otherwise);
-    } else if (row.values.empty()) {
-      const json found = value(row.theirs, row.otherwise);
-      if (!found.is_null() || !row.may_be_null) add(row.ours, text_of(row.theirs, found));
-    } else {
-      translate(row, value(row.theirs, row.otherwise));
-    }
-  }
-  // Adds the keys of ours that a row gives for the value `found`.
-  void translate(const ConfigRow& row, const json& found) {
-    Texts known;
-    for (const auto& [theirs, ours] : row.values) {
-      known.push_back(theirs);
-      if (json::parse(theirs) != found) continue;
-      for (const std::string& assignment : split_text(ours, ',')) {
-        const size_t equals = assignment.find('=');
-        if (equals != std::string::npos)
-          add(assignment.substr(0, equals), assignment.substr(equals + 1));
-      }
-      return;
-    }
-    unsupported(row.theirs, found, join(known, ", "));
-  }
-
-  void add(const std::string& key, const std::string& value) {
-    arguments_.emplace_back(key, value);
-  }
-  // Returns the last value added for a key, which overrides earlier ones, or "".
-  std::string get(std::string_view key) const {
-    std::string found;
-    for (const auto& [name, value] : arguments_) {
-      if (name == key) found = value;
-    }
-    return found;
-  }
-  void fail(const std::string& message) {
-    if (error_.empty()) error_ = fmt::format("{}: {}", file_, short_line(message));
-  }
-  void unsupported(const std::string& key, const json& found, std::string_view known) {
-    fail(fmt::format("{} {} is not supported (supported: {})", key, shown(found), known));
-  }
-  Result<HuggingFaceModel> finish(std::string family) {
-    if (!error_.empty()) return invalid_input(error_);
-    return HuggingFaceModel{std::move(family), std::move(arguments_)};
-  }
-
-  // Returns a number or boolean as the text of a key of ours. Fails for other values.
-  std::string text_of(const std::string& name, const json& value) {
-    if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
-    if (value.is_number_integer()) return value.dump();
-    if (value.is_number()) return fmt::format("{}", value.get<double>());
-    fail(fmt::format("{} must be a number, found {}", name, shown(value)));
-    return "0";
-  }
-
- private:
-  const json& config_;
-  const json& defaults_;
-  std::string file_;
-  std::string error_;
-  ModelArguments arguments_;
-  std::set<std::string> asked_;
-};
-
-// A model type: its rows, and functions for what the rows cannot express.
-struct ModelType {
-  std::string name, family, architecture;
-  std::vector<ConfigRow> rows;
-  void (*read)(ConfigReader& reader) = nullptr;
-  // Adds to `out` what rows do not express.
-  void (*write)(const Keys& keys, OrderedJson& out) = nullptr;
-  // Adds to `out` the keys that transformers 4 and 5 spell in two ways, in both spellings.
-  void (*spell)(const Keys& keys, OrderedJson& out) = nullptr;
-  Texts own = {};  // keys of ours that the functions handle, in addition to the rows
-};
-
-std::vector<ConfigRow> with(std::vector<ConfigRow> rows, const std::vector<ConfigRow>& more) {
-  rows.insert(rows.end(), more.begin(), more.end());
-  return rows;
-}
-
-// ---- Llama and its relatives
-
-json number(const std::string& text) { return json::parse(text, nullptr, false); }
-const std::string& of(const Keys& keys, std::string_view key) { return keys.find(key)->second; }
-
-struct RotaryType {
-  const char* name;
-  Texts keys;  // names of the numbers that the type has
-};
-constexpr const char* kFirstPositions = "original_max_position_embeddings";
-const std::vector<RotaryType>& rotary_types() {
-  static const std::vector<RotaryType> types = {
-      {"default", {}},
-      {"linear", {"factor"}},
-      {"llama3", {"factor", "low_freq_factor", "high_freq_factor", kFirstPositions}}};
-  return types;
-}
-
-// Reads rope_parameters except the base, as values of our key rope_scaling. The number of positions
-// of the first training may be outside the object. If it is missing, it is that of all positions.
-void read_scaling(const json& rotary, ConfigReader& reader) {
-  const json type = rotary.value("rope_type", rotary.value("type", json("default")));
-  const json* outside = reader.given(kFirstPositions);
-  Texts known, values;
-  for (const RotaryType& one : rotary_types()) {
-    known.push_back(fmt::format("\"{}\"", one.name));
-    if (type != one.name) continue;
-    for (const std::string& key : one.keys) {
-      json found = rotary.value(key, json(nullptr));
-      if (key == kFirstPositions && outside != nullptr && !outside->is_null()) found = *outside;
-      if (key == kFirstPositions && found.is_null()) found = number(reader.get("seq"));
-      const double value = found.is_number() ? found.get<double>() : 0;
-      if (value < 1 || value > 1e9 || value != std::floor(value)) {
-        return reader.fail(
-            fmt::format("rope_parameters: {} must be a whole number of at least 1", key));
-      }
-      values.push_back(fmt::format("{}", static_cast<int64_t>(value)));
-    }
-    if (!values.empty()) reader.add("rope_scaling", join(values, "-"));
-    return;
-  }
-  reader.unsupported("rope_type", type, join(known, ", "));
-}
-
-// Reads rope_theta and rope_scaling (transformers 4), or both in the object rope_parameters
-// (transformers 5). If a file has both spellings, rope_scaling is read, unless it is empty.
-void read_rotary(ConfigReader& reader) {
-  const json* old = reader.given("rope_scaling");
-  json rotary = reader.value("rope_parameters");
-  if (old != nullptr && !old->is_null() && !old->empty()) rotary = *old;
-  if (rotary.is_null()) rotary = json::object();
-  if (!rotary.is_object())
-    return reader.fail(fmt::format("rope_parameters must be an object, found {}", shown(rotary)));
-  for (const auto& [key, value] : rotary.items()) {
-    if (value.is_object()) {
-      return reader.fail(fmt::format(
-          "rope_parameters: expected one object for all layers, found one for '{}'", key));
-    }
-  }
-  read_scaling(rotary, reader);
-  const json part = reader.value("partial_rotary_factor", "1.0");
-  reader.translate(must_be("partial_rotary_factor", {"1.0"}),
-                   rotary.value("partial_rotary_factor", part));
-  const json theta = reader.value("rope_theta");
-  reader.add("theta", reader.text_of("rope_theta", rotary.value("rope_theta", theta)));
-}
-
-void spell_rotary(const Keys& keys, OrderedJson& out) {
-  const double theta = number(of(keys, "theta")).get<double>();
-  OrderedJson parameters = {{"rope_type", "default"}};
-  const Texts values = split_text(of(keys, "rope_scaling"), '-');
-  for (const RotaryType& type : rotary_types()) {
-    if (values == Texts{"1"} || type.keys.size() != values.size()) continue;
-    parameters["rope_type"] = type.name;
-    for (size_t i = 0; i < values.size(); ++i) {
-      const json value = number(values[i]);
-      // In such files factors are written as real numbers, positions as integers.
-      parameters[type.keys[i]] =
-          type.keys[i] == kFirstPositions ? value : json(value.get<double>());
-    }
-  }
-  out["rope_theta"] = theta;
-  if (parameters.size() > 1) {
-    out["rope_scaling"] = parameters;
-  } else {
-    out.erase("rope_scaling");
-  }
-  parameters["rope_theta"] = theta;
-  out["rope_parameters"] = std::move(parameters);
-}
-
-// Adds the window to our keys. Null means that there is no window.
-void add_window(const json& window, ConfigReader& reader) {
-  if (window.is_null()) return;
-  const json size = number(reader.text_of("sliding_window", window));
-  if (size.get<double>() < 1)
-    return reader.unsupported("sliding_window", window, "null, 1, 2, ...");
-  reader.add("window", size.dump());
-}
-
-json window_of(const Keys& keys) {
-  const std::string& window = of(keys, "window");
-  return window == "0" ? json(nullptr) : number(window);
-}
-
-void read_window(ConfigReader& reader) {
-  read_rotary(reader);
-  add_window(reader.value("sliding_window"), reader);
-}
-
-void write_window(const Keys& keys, OrderedJson& out) { out["sliding_window"] = window_of(keys); }
-
-// Reads a window that all layers have or none. Which layers have one is given by layer_types, or
-// without that by max_window_layers, the number of the first layer with a window.
-void read_layer_windows(ConfigReader& reader) {
-  read_rotary(reader);
-  const json uses = reader.value("use_sliding_window"), given = reader.value("layer_types");
-  const json window = reader.value("sliding_window"), first = reader.value("max_window_layers");
-  const json count = number(reader.get("layers"));
-  if (!uses.is_boolean()) return reader.unsupported("use_sliding_window", uses, "true, false");
-  if (!first.is_number_integer() || !count.is_number_integer())
-    return reader.unsupported("max_window_layers", first, "a whole number");
-  const auto layers = count.get<int64_t>();
-  if (layers < 1) return;  // the family reports the error
-  const bool windows = uses.get<bool>() && !window.is_null();
-  int64_t with_window = windows ? layers - std::clamp<int64_t>(first.get<int64_t>(), 0, layers) : 0;
-  if (!given.is_null()) {
-    const auto named = [&](const char* name) {
-      return given.is_array() ? std::count(given.begin(), given.end(), json(name)) : 0;
-    };
-    with_window = named("sliding_attention");
-    if (with_window + named("full_attention") != layers ||
-        static_cast<int64_t>(given.size()) != layers) {
-      return reader.fail(fmt::format(
-          "layer_types: expected \"full_attention\" or \"sliding_attention\" for each of {} layers",
-          layers));
-    }
-  }
-  if (with_window == 0) return;
-  if (with_window < layers || !windows) {
-    return reader.fail(
-        fmt::format("sliding_window: expected a window in each layer or in none, found {} in {} of "
-                    "{} layers",
-                    windows ? "one" : "none", with_window, layers));
-  }
-  add_window(window, reader);
-}
-
-void write_layer_windows(const Keys& keys, OrderedJson& out) {
-  const json window = window_of(keys), layers = number(of(keys, "layers"));
-  const bool windows = !window.is_null();
-  out["use_sliding_window"] = windows;
-  out["sliding_window"] = window;
-  out["max_window_layers"] = windows ? json(0) : layers;
-  out["layer_types"] = std::vector<std::string>(layers.get<size_t>(),
-                                                windows ? "sliding_attention" : "full_attention");
-}
-
-// Reads a mixture of experts. Their model drops no token, so our capacity gives every expert a slot
-// for each token. Their balance loss is one number over the tokens of all layers, top_k if all
-// experts get equally many, and counts only with output_router_logits. Ours is added for each
-// layer, and is 1 if all experts get equally many, so the coefficient is converted.
-void read_mixtral(ConfigReader& reader) {
-  read_window(reader);
-  const json experts = number(reader.get("experts")), top_k = number(reader.get("top_k")),
-             layers = number(reader.get("layers"));
-  const json asked = reader.value("output_router_logits");
-  if (!asked.is_boolean()) return reader.unsupported("output_router_logits", asked, "true, false");
-  const json balance =
-      number(reader.text_of("router_aux_loss_coef", reader.value("router_aux_loss_coef")));
-  for (const json* value : {&experts, &top_k, &layers}) {
-    if (!value->is_number() || value->get<double>() < 1) return;  // the family reports the error
-  }
-  reader.add("capacity_factor",
-             fmt::format("{}", std::max(1.0, experts.get<double>() / top_k.get<double>())));
-  const double each =
-      asked.get<bool>() ? balance.get<double>() * (top_k.get<double>() / layers.get<double>()) : 0;
-  reader.add("balance", fmt::format("{}", each));
-}
-
-void write_mixtral(const Keys& keys, OrderedJson& out) {
-  const double balance = number(of(keys, "balance")).get<double>();
-  out["output_router_logits"] = balance > 0;
-  out["router_aux_loss_coef"] = balance / (number(of(keys, "top_k")).get<double>() /
-                                           number(of(keys, "layers")).get<double>());
-  write_window(keys, out);
-}
-
-const std::vector<ConfigRow>& decoder_rows() {
-  static const std::vector<ConfigRow> rows = {
-      same("num_hidden_layers", "layers"),     same("hidden_size", "hidden"),
-      same("num_attention_heads", "heads"),    same_or_null("num_key_value_heads", "kv_heads"),
-      same("max_position_embeddings", "seq"),  same("vocab_size", "vocab"),
-      same("intermediate_size", "ffn"),        real("rms_norm_eps", "eps"),
-      boolean("tie_word_embeddings", "tied"),  must_be("hidden_act", {"\"silu\"", "\"swish\""}),
-      must_be("mlp_bias", {"false"}, "false"), must_be("is_causal", {"true"}, "true"),
-  };
-  return rows;
-}
-
-const ConfigRow& attention_bias() {
-  static const ConfigRow row = {
-      "attention_bias",
-      "",
-      "",
-      false,
-      {{"false", "qkv_bias=0,out_bias=0"}, {"true", "qkv_bias=1,out_bias=1"}}};
-  return row;
-}
-
-std::vector<ModelType> decoders() {
-  const ConfigRow no_bias = must_be("attention_bias", {"false"}, "false");
-  const ConfigRow head_dim = same_or_null("head_dim", "head_dim", "null");
-  const Texts rotary = {"theta", "rope_scaling"}, windows = {"theta", "rope_scaling", "window"};
-  return {
-      {"llama", "llama", "LlamaForCausalLM", with(decoder_rows(), {head_dim, attention_bias()}),
-       read_rotary, nullptr, spell_rotary, rotary},
-      {"mistral", "llama", "MistralForCausalLM", with(decoder_rows(), {head_dim, no_bias}),
-       read_window, write_window, spell_rotary, windows},
-      {"mixtral",
-       "mixtral",
-       "MixtralForCausalLM",
-       with(decoder_rows(), {head_dim, no_bias, same("num_local_experts", "experts"),
-                             same("num_experts_per_tok", "top_k"), implied("normalize", "1"),
-                             must_be("router_jitter_noise", {"0.0"})}),
-       read_mixtral,
-       write_mixtral,
-       spell_rotary,
-       {"theta", "rope_scaling", "window", "balance"}},
-      {"qwen2", "llama", "Qwen2ForCausalLM",
-       with(decoder_rows(), {head_dim, implied("qkv_bias", "1")}), read_layer_windows,
-       write_layer_windows, spell_rotary, windows},
-      {"qwen3", "llama", "Qwen3ForCausalLM",
-       with(decoder_rows(),
-            {same("head_dim", "head_dim"), attention_bias(), implied("qk_norm", "1")}),
-       read_layer_windows, write_layer_windows, spell_rotary, windows},
-  };
-}
-
-// ---- the other model types
-
-ModelType gpt2() {
-  return {"gpt2",
-          "gpt",
-          "GPT2LMHeadModel",
-          {same("n_layer", "layers"), same("n_embd", "hidden"), same("n_head", "heads"),
-           implied("kv_heads", "=heads"), same("n_positions", "seq"), same("vocab_size", "vocab"),
-           same_or_null("n_inner", "ffn"), real("layer_norm_epsilon", "eps"),
-           boolean("tie_word_embeddings", "tied"), must_be("scale_attn_weights", {"true"}),
-           must_be("scale_attn_by_inverse_layer_idx", {"false"}),
-           must_be("add_cross_attention", {"false"}), must_be("is_causal", {"true"}, "true"),
-           activation("activation_function")}};
-}
-
-ModelType bert() {
-  return {"bert",
-          "bert",
-          "BertForMaskedLM",
-          {same("num_hidden_layers", "layers"), same("hidden_size", "hidden"),
-           same("num_attention_heads", "heads"), same("max_position_embeddings", "seq"),
-           same("vocab_size", "vocab"), same("intermediate_size", "ffn"),
-           same("type_vocab_size", "types"), real("layer_norm_eps", "eps"),
-           same_or_null("mask_token_id", "mask", "null"), must_be("tie_word_embeddings", {"true"}),
-           must_be("position_embedding_type", {"\"absolute\""}, "\"absolute\""),
-           must_be("is_decoder", {"false"}), must_be("add_cross_attention", {"false"}),
-           activation("hidden_act")}};
-}
-
-// Reads the number of classes: the number of names in id2label, or num_labels, or without both 2. A
-// single class is refused, because transformers then uses the loss of a regression.
-void read_vit(ConfigReader& reader) {
-  const json names = reader.value("id2label"), count = reader.value("num_labels", "null");
-  const bool named = names.is_object();
-  const std::string classes = named             ? fmt::format("{}", names.size())
-                              : count.is_null() ? "2"
-                                                : reader.text_of("num_labels", count);
-  if (named && !count.is_null() && reader.text_of("num_labels", count) != classes)
-    return reader.unsupported("num_labels", count, classes + ", names in id2label");
-  if (classes == "1") return reader.unsupported("num_labels", 1, "2, 3, ...");
-  reader.add("classes", classes);
-}
-
-void write_vit(const Keys& keys, OrderedJson& out) {
-  const auto classes = number(of(keys, "classes")).get<int64_t>();
-  OrderedJson names = OrderedJson::object(), numbers = OrderedJson::object();
-  for (int64_t i = 0; i < classes; ++i) {
-    const std::string name = fmt::format("LABEL_{}", i);
-    names[fmt::format("{}", i)] = name;
-    numbers[name] = i;
-  }
-  out["id2label"] = std::move(names);
-  out["label2id"] = std::move(numbers);
-}
-
-ModelType vit() {
-  return {"vit",
-          "vit",
-          "ViTForImageClassification",
-          {same("num_hidden_layers", "layers"), same("hidden_size", "hidden"),
-           same("num_attention_heads", "heads"), same("image_size", "image"),
-           same("patch_size", "patch"), same("num_channels", "channels"),
-           same("intermediate_size", "ffn"), real("layer_norm_eps", "eps"),
-           must_be("qkv_bias", {"true"}),
-           must_be("problem_type", {"null", "\"single_label_classification\""}),
-           implied("pool", "class"), activation("hidden_act")},
-          read_vit,
-          write_vit,
-          nullptr,
-          {"classes"}};
-}
-
-// Reads T5. If the file does not say whether the head's input is divided, a tied head divides it.
-// Keys that older versions derived from feed_forward_proj are read if the file has them.
-void read_t5(ConfigReader& reader) {
-  const json layers = number(reader.get("layers")), decoder = reader.value("num_decoder_layers");
-  if (!decoder.is_null() && decoder != layers)
-    reader.unsupported("num_decoder_layers", decoder, reader.get("layers") + ", num_layers");
-  if (reader.get("scaled_head").empty()) reader.add("scaled_head", reader.get("tied"));
-  if (reader.given("dense_act_fn") != nullptr) reader.read(activation("dense_act_fn"));
-  if (reader.given("is_gated_act") != nullptr) reader.read(boolean("is_gated_act", "gated"));
-}
-
-void write_t5(const Keys& keys, OrderedJson& out) {
-  out["num_decoder_layers"] = number(of(keys, "layers"));
-}
-
-// Spells whether the head's input is divided. transformers 4 divides it if the head is tied, 5 if
-// scale_decoder_outputs is true; 5 also ties the head if the file has no other head.
-void spell_t5(const Keys& keys, OrderedJson& out) {
-  const bool scaled = of(keys, "scaled_head") == "1";
-  out["scale_decoder_outputs"] = scaled;
-  out["tie_word_embeddings"] = scaled;
-}
-
-ModelType t5() {
-  return {"t5",
-          "t5",
-          "T5ForConditionalGeneration",
-          {same("num_layers", "layers"),
-           same("d_model", "hidden"),
-           same("num_heads", "heads"),
-           same("d_kv", "head_dim"),
-           same("n_positions", "source", "512"),
-           same("n_positions", "seq", "512"),
-           same("vocab_size", "vocab"),
-           same("d_ff", "ffn"),
-           same("relative_attention_num_buckets", "buckets"),
-           same("relative_attention_max_distance", "max_distance"),
-           real("layer_norm_epsilon", "eps"),
-           {"tie_word_embeddings",
-            "",
-            "true",
-            false,
-            {{"true", "tied=1"}, {"false", "tied=0"}, {"null", "tied=1"}}},
-           {"scale_decoder_outputs", "scaled_head", "null", true, {}, Written::kBoolean},
-           must_be("is_causal", {"true"}, "true"),
-           {"feed_forward_proj",
-            "",
-            "",
-            false,
-            {{"\"relu\"", "gated=0,activation=relu"},
-             {"\"gelu\"", "gated=0,activation=gelu_erf"},
-             {"\"silu\"", "gated=0,activation=silu"},
-             {"\"gelu_new\"", "gated=0,activation=gelu"},
-             {"\"gated-gelu\"", "gated=1,activation=gelu"},
-             {"\"gated-gelu_new\"", "gated=1,activation=gelu"},
-             {"\"gated-silu\"", "gated=1,activation=silu"},
-             {"\"gated-relu\"", "gated=1,activation=relu"}}},
-           implied("scaled_scores", "0")},
-          read_t5,
-          write_t5,
-          spell_t5};
-}
-
-const std::vector<ModelType>& model_types() {
+const std::vector<huggingface::ModelType>& huggingface::model_types() {
   static const std::vector<ModelType> types = [] {
-    std::vector<ModelType> all = {gpt2()};
-    for (ModelType& type : decoders()) all.push_back(std::move(type));
-    all.insert(all.end(), {bert(), vit(), t5()});
+    std::vector<ModelType> all = gpts();
+    for (auto& some : {decoders(), encoders(), planned_decoders()})
+      all.insert(all.end(), some.begin(), some.end());
     return all;
   }();
   return types;
 }
+
+namespace {
+
+using namespace huggingface;
 
 // ---- writing
 
@@ -686,6 +140,39 @@ const ModelType* type_of(const Json& config) {
   return nullptr;
 }
 
+// Returns the configuration of the language model: that in text_config, if the file has one and is
+// itself of no type of the table, else the file. What the file alone says of the whole counts there
+// too.
+json language_model(const json& config) {
+  const auto inner = config.find("text_config");
+  if (type_of(config) != nullptr || inner == config.end() || !inner->is_object()) return config;
+  json out = *inner;
+  for (const char* key : {"tie_word_embeddings", "dtype", "torch_dtype"})
+    if (config.contains(key) && !out.contains(key)) out[key] = config[key];
+  return out;
+}
+
+// Returns ", not vision_config" for a file with such a part beside its language model, or "".
+std::string other_parts(const json& config) {
+  Texts names;
+  for (const auto& [key, value] : config.items()) {
+    if (key.ends_with("_config") && key != "text_config" && key != "quantization_config")
+      names.push_back(short_line(key, 40));
+  }
+  return names.empty() ? "" : ", not " + join(names, ", ");
+}
+
+// Returns the dtype that a file gives its weights. A run computes in no others than these.
+std::optional<DType> dtype_of(const json& config) {
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    const auto at = config.find(key);
+    if (at == config.end() || !at->is_string()) continue;
+    const auto dtype = parse_dtype(at->get<std::string>());
+    if (dtype && is_floating(*dtype)) return *dtype;
+  }
+  return std::nullopt;
+}
+
 void read_all(const ModelType& type, ConfigReader& reader) {
   for (const ConfigRow& row : type.rows) reader.read(row);
   if (type.read != nullptr) type.read(reader);
@@ -706,6 +193,13 @@ std::vector<std::string> huggingface_model_types() {
   return names;
 }
 
+std::vector<std::string> huggingface_written_types() {
+  std::vector<std::string> names;
+  for (const ModelType& type : model_types())
+    if (type.unnamed.empty()) names.push_back(type.name);
+  return names;
+}
+
 std::vector<std::string> huggingface_keys(const std::string& model_type) {
   const json config = {{"model_type", model_type}};
   const ModelType* type = type_of(config);
@@ -718,16 +212,39 @@ std::vector<std::string> huggingface_keys(const std::string& model_type) {
 Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::string_view file) {
   const std::optional<json> parsed = parse_json(text);
   if (!parsed || !parsed->is_object()) return no_object(file);
-  const json& config = *parsed;
-  if (const ModelType* type = type_of(config); type != nullptr) {
-    ConfigReader reader(config, type->name, file);
-    read_all(*type, reader);
-    return reader.finish(type->family);
+  const json config = language_model(*parsed);
+  const ModelType* type = type_of(config);
+  if (type == nullptr) {
+    const auto at = parsed->find("model_type");
+    const std::string name = at != parsed->end() && at->is_string() ? at->get<std::string>() : "";
+    return invalid_input(fmt::format("{}: model_type '{}' is not supported (supported: {})", file,
+                                     short_line(name, 60), join(huggingface_model_types(), ", ")));
   }
-  const auto at = config.find("model_type");
-  const std::string name = at != config.end() && at->is_string() ? at->get<std::string>() : "";
-  return invalid_input(fmt::format("{}: model_type '{}' is not supported (supported: {})", file,
-                                   short_line(name, 60), join(huggingface_model_types(), ", ")));
+  ConfigReader reader(config, type->name, file);
+  if (config != *parsed) {
+    reader.approximate(
+        fmt::format("only the language model of text_config is read{}", other_parts(*parsed)));
+  }
+  read_all(*type, reader);
+  TESSERA_TRY(HuggingFaceModel model, reader.finish(type->family));
+  model.unnamed = type->unnamed;
+  model.stored_dtype = dtype_of(config);
+  return model;
+}
+
+Status check_exact(const HuggingFaceModel& model, std::string_view file) {
+  if (model.approximations.empty()) return {};
+  return invalid_input(fmt::format(
+      "{}: expected a model that can be computed exactly, found one that is approximated: {} "
+      "(planning takes it: inspect, simulate, plan, report, export of plans)",
+      file, join(model.approximations, "; ")));
+}
+
+Status check_weights(const HuggingFaceModel& model, std::string_view file) {
+  if (model.unnamed.empty()) return {};
+  return invalid_input(fmt::format(
+      "{}: expected a model_type whose weights are read and written ({}), found one that lacks {}",
+      file, join(huggingface_written_types(), ", "), model.unnamed));
 }
 
 Result<std::string> change_huggingface_config(std::string_view text, std::string_view file,
@@ -779,7 +296,7 @@ Result<std::string> huggingface_config(std::string_view spec, DType dtype) {
   const Keys keys(call.arguments.begin(), call.arguments.end());
   Texts reasons;
   for (const ModelType& type : model_types()) {
-    if (type.family != call.name) continue;
+    if (type.family != call.name || !type.unnamed.empty()) continue;
     OrderedJson out;
     const std::string why = write_type(type, keys, out);
     if (why.empty()) {
@@ -791,7 +308,7 @@ Result<std::string> huggingface_config(std::string_view spec, DType dtype) {
   if (reasons.empty()) {
     return invalid_input(
         fmt::format("model '{}': expected a family of one of Hugging Face's model types {}",
-                    call.name, join(huggingface_model_types(), ", ")));
+                    call.name, join(huggingface_written_types(), ", ")));
   }
   return invalid_input(fmt::format("model '{}': expected what a model type of Hugging Face has: {}",
                                    call.name, join(reasons, "; ")));

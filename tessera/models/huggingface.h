@@ -1,15 +1,21 @@
 // Reads Hugging Face's `config.json` as keys of one of our families, and writes it. For each
-// `model_type` a table pairs the keys of the file with keys of ours. The table is used for reading
-// and for writing. A key that the file leaves out has the default of its type in transformers
-// (huggingface_defaults.h). If a value would change the computed function and has no counterpart
-// here (another activation, a window in some layers), reading is an error. Keys that do not change
-// the function that is trained (token ids, dropout, caches) are ignored. The spellings of
-// transformers 4 and 5 are read, and both are written.
+// `model_type` a table (huggingface/rows.h) pairs the keys of the file with keys of ours. The table
+// is used for reading and for writing. A key that the file leaves out has the default of its type
+// in transformers (huggingface_defaults.h). Keys that do not change the function that is trained
+// (token ids, dropout, caches) are ignored. The spellings of transformers 4 and 5 are read, and both
+// are written. A file with a `text_config` is read as that language model.
+//
+// If a value would change the computed function and has no counterpart here, the table says either
+// what our model has in its place, which `approximations` then states, or that reading is an error.
+// Planning takes an approximate model and prints the sentences (planning_model.h). Everything else
+// demands an exact one (check_exact, which build_model calls).
 //
 //   TESSERA_TRY(const HuggingFaceModel file, parse_huggingface_config(text, "llama/config.json"));
+//   TESSERA_TRY_VOID(check_exact(file, "llama/config.json"));
 //   TESSERA_TRY(const std::string json, huggingface_config(model.spec, DType::kBFloat16));
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,15 +26,38 @@
 namespace tessera {
 
 struct HuggingFaceModel {
+  // A key that has another value in planning than in `arguments`, which are exact, and the sentence
+  // that says so.
+  struct PlannedKey {
+    std::string key, value, sentence;
+  };
   std::string family;  // "gpt", "llama"
   ModelArguments arguments;
+  // What the file asks for and `arguments` do not say, in plain sentences without a full stop:
+  // "logits are not capped". Empty: the model is exact.
+  std::vector<std::string> approximations = {};
+  std::vector<PlannedKey> planned = {};
+  // What is missing for reading and writing weights of the type: "the names and layouts of its
+  // arrays". Empty: nothing is missing.
+  std::string unnamed = {};
+  // The dtype that the file gives its weights (`dtype` or `torch_dtype`, also in text_config), or
+  // none if it names none that a run computes in.
+  std::optional<DType> stored_dtype = {};
 };
 
-// Returns the values of `model_type` that can be read and written.
+// Returns the values of `model_type` that can be read, and those that can be written too.
 std::vector<std::string> huggingface_model_types();
+std::vector<std::string> huggingface_written_types();
 
 // Reads a configuration. `file` is the name to put in errors.
 Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::string_view file);
+
+// Returns an error that names what is missing if the model is only approximated; `file` is the name
+// to put in it.
+Status check_exact(const HuggingFaceModel& model, std::string_view file);
+// Returns an error that names what is missing if weights of the model's type are not read and
+// written.
+Status check_weights(const HuggingFaceModel& model, std::string_view file);
 
 // Returns the keys that are read from a config.json of that type.
 std::vector<std::string> huggingface_keys(const std::string& model_type);

@@ -94,7 +94,7 @@ TEST(HuggingFaceConfig, EveryTypeIsAmongTheConfigurationsAbove) {
     const std::string type = Json::parse(text)["model_type"];
     if (types.empty() || types.back() != type) types.push_back(type);
   }
-  EXPECT_EQ(types, huggingface_model_types());
+  EXPECT_EQ(types, huggingface_written_types());
 }
 
 // Each key of a type's configuration class in transformers is read, or the script that makes the

@@ -13,11 +13,16 @@ TensorId llama_block(GraphBuilder& g, TensorId x, const LlamaConfig& config,
                      const AttentionOptions& heads, const FeedForward& feed_forward,
                      int64_t layer) {
   g.push(fmt::format("blocks.{}", layer));
-  TensorId h = rms_norm(g, "ln_1", x, config.eps);
-  h = attention(g, "attn", h, heads);
+  const bool before = config.norms != "after", after = config.norms != "before";
+  TensorId h = before ? rms_norm(g, "ln_1", x, config.eps) : x;
+  AttentionOptions options = heads;
+  if (config.full_every > 0 && (layer + 1) % config.full_every == 0) options.window = 0;
+  h = attention(g, "attn", h, options);
+  if (after) h = rms_norm(g, "ln_1_after", h, config.eps);
   x = g.op1("attn.residual", "add", {x, h});
-  h = rms_norm(g, "ln_2", x, config.eps);
-  FeedForwardOptions products = {heads.in, heads.out};
+  h = before ? rms_norm(g, "ln_2", x, config.eps) : x;
+  FeedForwardOptions products = {heads.in,     heads.out, config.activation,
+                                 config.gated, after,     config.eps};
   products.in.bias = products.out.bias = false;
   if (!config.lora_mlp) products.in.lora = products.out.lora = 0;
   x = feed_forward(g, x, h, products);
@@ -56,6 +61,24 @@ std::vector<ModelKey> model_keys(LlamaConfig& config) {
       {"out_bias", &config.out_bias, "1: attention's last product has a bias"},
       {"qk_norm", &config.qk_norm, "1: RMS norms of each head's queries and keys (Qwen 3)"},
       window_key(config.window),
+      {"full_every",
+       &config.full_every,
+       "every so many blocks one attends to all tokens, the others have the window (Gemma 3: 6); "
+       "0: all have it",
+       {},
+       {},
+       0},
+      {"norms",
+       &config.norms,
+       "where a block has norms: on what enters attention and MLP, or on what leaves them",
+       {},
+       {"before", "after", "both"}},
+      {"activation",
+       &config.activation,
+       "of the MLP",
+       {},
+       {"silu", "gelu", "gelu_erf", "relu", "relu2"}},
+      {"gated", &config.gated, "1: the activation is multiplied by a second product (SwiGLU)"},
       eod_key(config.eod),
       {"theta", &config.theta, "base of the rotary positions"},
       {"rope_scaling", &config.rope_scaling,
@@ -98,20 +121,20 @@ Status complete(LlamaConfig& config, std::string_view family) {
                        "rope_scaling must be a factor, or factor-low-high-positions with high "
                        "above low");
   }
+  if (config.full_every > 0 && config.window == 0) {
+    return model_error(family, "full_every wants a window for the other blocks, as window=1024");
+  }
   if (config.theta <= 0) {
     return model_error(family, fmt::format("theta={} must be above 0", config.theta));
   }
   return {};
 }
 
-TensorId gated_mlp(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptions& options,
-                   int64_t width) {
-  const std::vector<Dim> ffn = {{"ffn", width}};
-  const TensorId gate = linear(g, "mlp.gate", h, {"hidden"}, ffn, options.in);
-  const TensorId act = g.op1("mlp.act", "silu", {gate});
-  const TensorId up = linear(g, "mlp.up", h, {"hidden"}, ffn, options.in);
-  h = g.op1("mlp.mul", "mul", {act, up});
-  h = linear(g, "mlp.down", h, {"ffn"}, {{"hidden", size_of(g, x, "hidden")}}, options.out);
+TensorId add_mlp(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptions& options,
+                 int64_t width) {
+  h = feed_forward(g, "mlp", h,
+                   {width, options.activation, options.in, options.out, options.gated});
+  if (options.norm_after) h = rms_norm(g, kNormAfter, h, options.eps);
   return g.op1("mlp.residual", "add", {x, h});
 }
 
@@ -153,7 +176,7 @@ Result<Graph> build_llama(const LlamaConfig& config, int64_t batch) {
   GraphBuilder g("llama");
   add_llama(g, config, batch,
             [&](GraphBuilder& builder, TensorId x, TensorId h, const FeedForwardOptions& options) {
-              return gated_mlp(builder, x, h, options, config.ffn);
+              return add_mlp(builder, x, h, options, config.ffn);
             });
   return g.finish();
 }

@@ -1,12 +1,15 @@
 // Llama has rotary positions, RMS norms before attention and MLP, SwiGLU, grouped key heads, and no
 // biases. The family also covers Mistral (a sliding window), Qwen 2 (biases of queries, keys and
-// values) and Qwen 3 (norms of queries and keys). Ops: embed.token, blocks.<i>.{ln_1,
-// attn.{q,k,v,q_rotary,k_rotary,core,out}, attn.residual, ln_2, mlp.{gate,act,up,mul,down},
-// mlp.residual}, final.ln, head, loss.{cross_entropy,token,mean}. The dim heads counts key heads.
-// The dim group counts the query heads that use one key head.
+// values), Qwen 3 (norms of queries and keys), OLMo 2 (norms after attention and MLP) and Gemma
+// (norms before and after, GELU, a window in most blocks). Ops: embed.token, blocks.<i>.{ln_1,
+// attn.{q,k,v,q_rotary,k_rotary,core,out}, ln_1_after, attn.residual, ln_2,
+// mlp.{gate,act,up,mul,down}, ln_2_after, mlp.residual}, final.ln, head,
+// loss.{cross_entropy,token,mean}. The dim heads counts key heads. The dim group counts the query
+// heads that use one key head.
 #pragma once
 
 #include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -28,7 +31,15 @@ struct LlamaConfig {
   double theta = 10000;
   std::vector<int64_t> rope_scaling = {1};  // scaling of rotary frequencies (nn.h)
   int64_t window = 0;                       // 0: none
-  int64_t eod = -1;                         // the token that ends a document; -1: none (gpt.h)
+  // Blocks whose number (from 1) is a multiple of this attend to all tokens, the others have the
+  // window; 0: all blocks have the window.
+  int64_t full_every = 0;
+  // Where a block has norms: "before" attention and MLP, "after" them (on what they add to the
+  // residual stream), or "both".
+  std::string norms = "before";
+  std::string activation = "silu";  // of the MLP: "silu", "gelu", "gelu_erf", "relu", "relu2"
+  bool gated = true;                // whether the MLP multiplies the activation by a second product
+  int64_t eod = -1;                 // the token that ends a document; -1: none (gpt.h)
   // Low-rank fine-tuning: the rank of the two factors that are trained for each product of
   // attention and, with lora_mlp, for each product of the MLP. All other parameters are not
   // trained. 0: everything is trained.
@@ -44,18 +55,27 @@ std::vector<ModelKey> model_keys(LlamaConfig& config);
 Status complete(LlamaConfig& config, std::string_view family = "llama");
 Result<Graph> build_llama(const LlamaConfig& config, int64_t batch);
 
-// Options of the products in the second half of a block.
+// The norm of what the second half of a block adds to the residual stream.
+inline constexpr std::string_view kNormAfter = "ln_2_after";
+
+// Options of the second half of a block.
 struct FeedForwardOptions {
   LinearOptions in;   // of the products from hidden
   LinearOptions out;  // of the product back to hidden
+  std::string activation = "silu";
+  bool gated = true;  // as in LlamaConfig
+  // Whether a norm, the op kNormAfter, follows before the result joins the residual stream.
+  bool norm_after = false;
+  double eps = 1e-5;
 };
 // A function that makes the second half of a block. From the residual stream x and its norm h, both
 // [batch, seq, hidden], it makes the new residual stream.
 using FeedForward =
     std::function<TensorId(GraphBuilder&, TensorId x, TensorId h, const FeedForwardOptions&)>;
-// Adds a gated MLP of width `ffn`, with the ops mlp.{gate,act,up,mul,down,residual}.
-TensorId gated_mlp(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptions& options,
-                   int64_t ffn);
+// Adds an MLP of width `ffn`, with the ops mlp.{gate,act,up,mul,down,residual}, or without gate and
+// mul if the options say so.
+TensorId add_mlp(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptions& options,
+                 int64_t ffn);
 // Adds a Llama whose blocks have `feed_forward` as their second half, up to the loss.
 // `before_blocks` adds ops between the embedding and the first block.
 void add_llama(

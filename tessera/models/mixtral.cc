@@ -40,10 +40,11 @@ TensorId shared_mlp(GraphBuilder& g, TensorId h, const FeedForwardOptions& optio
   g.push("shared");
   TensorId inner;
   if (config.gated) {
-    const TensorId act = g.op1("act", "silu", {linear(g, "gate", h, {"hidden"}, ffn, options.in)});
+    const TensorId act =
+        g.op1("act", config.activation, {linear(g, "gate", h, {"hidden"}, ffn, options.in)});
     inner = g.op1("mul", "mul", {act, linear(g, "up", h, {"hidden"}, ffn, options.in)});
   } else {
-    inner = g.op1("act", "relu2", {linear(g, "up", h, {"hidden"}, ffn, options.in)});
+    inner = g.op1("act", config.activation, {linear(g, "up", h, {"hidden"}, ffn, options.in)});
   }
   const TensorId y = linear(g, "down", inner, {"ffn"}, {hidden}, options.out);
   g.pop();
@@ -65,10 +66,11 @@ TensorId experts_inner(GraphBuilder& g, TensorId slots, const Dim& inner, const 
                        const MixtureOptions& config) {
   const Dim experts = {"experts", config.experts}, ffn = {"ffn", config.ffn};
   if (!config.gated) {
-    return g.op1("act", "relu2", {experts_linear(g, "up", slots, experts, inner, ffn, init)});
+    return g.op1("act", config.activation,
+                 {experts_linear(g, "up", slots, experts, inner, ffn, init)});
   }
   const TensorId gate = experts_linear(g, "gate", slots, experts, inner, ffn, init);
-  const TensorId act = g.op1("act", "silu", {gate});
+  const TensorId act = g.op1("act", config.activation, {gate});
   const TensorId up = experts_linear(g, "up", slots, experts, inner, ffn, init);
   return g.op1("mul", "mul", {act, up});
 }
@@ -124,9 +126,9 @@ TensorId mixture_of_experts(GraphBuilder& g, TensorId x, TensorId h,
         mean_over_batch(g, "z_aux", g.op1("z_loss", "moe_z_loss", {logits}), config.z_loss));
   }
   losses.add(g, std::move(terms));
-  x = g.op1("residual", "add", {x, y});
   g.pop();
-  return x;
+  if (options.norm_after) y = rms_norm(g, kNormAfter, y, options.eps);
+  return g.op1("moe.residual", "add", {x, y});
 }
 
 Status check_expert_sizes(const MixtureOptions& config, int64_t width, int64_t batch,
@@ -189,6 +191,8 @@ std::vector<ModelKey> model_keys(MixtralConfig& config) {
        {"shared_ffn", &config.shared_ffn, "width of an MLP beside the experts; 0: none", {}, {}, 0},
        {"latent", &config.latent, "width of tokens at the experts; 0: hidden", {}, {}, 0},
        {"dense_layers", &config.dense_layers, "first blocks without experts", {}, {}, 0},
+       {"experts_every", &config.experts_every,
+        "every so many of the other blocks one has experts (Llama 4 Maverick: 2)"},
        {"dense_ffn", &config.dense_ffn, "width of their MLP; 0: ffn * top_k", {}, {}, 0},
        {"balance", &config.balance, "coefficient of the load balance loss; 0: none"},
        {"z_loss", &config.z_loss, "coefficient of the router's z-loss; 0: none"},
@@ -217,11 +221,16 @@ Status complete(MixtralConfig& config) {
   if (config.normalize < 0) config.normalize = config.top_k > 1 ? 1 : 0;
   if (config.normalize > 1)
     return model_error("mixtral", fmt::format("normalize={} must be 0 or 1", config.normalize));
-  if (config.dense_layers >= config.layers) {
-    return model_error("mixtral", fmt::format("dense_layers={} must be below layers={}",
-                                              config.dense_layers, config.layers));
+  if (config.dense_layers + config.experts_every > config.layers) {
+    return model_error(
+        "mixtral", config.experts_every == 1
+                       ? fmt::format("dense_layers={} must be below layers={}", config.dense_layers,
+                                     config.layers)
+                       : fmt::format("dense_layers={} and experts_every={} leave no block of "
+                                     "layers={} with experts",
+                                     config.dense_layers, config.experts_every, config.layers));
   }
-  if (config.dense_layers > 0 && config.dense_ffn == 0)
+  if ((config.dense_layers > 0 || config.experts_every > 1) && config.dense_ffn == 0)
     config.dense_ffn = config.ffn * config.top_k;
   if (config.capacity_factor <= 0) {
     return model_error("mixtral",
@@ -242,13 +251,17 @@ Result<Graph> build_mixtral(const MixtralConfig& config, int64_t batch) {
   mixture.balance = config.balance;
   mixture.z_loss = config.z_loss;
   mixture.weigh_inside = config.weigh_inside;
+  mixture.activation = config.activation;
+  mixture.gated = config.gated;
   TESSERA_TRY_VOID(check_expert_sizes(mixture, config.hidden, batch, "mixtral"));
   GraphBuilder g("mixtral");
   RunningLoss losses;
   int64_t layer = 0;
   const FeedForward feed_forward = [&](GraphBuilder& builder, TensorId x, TensorId h,
                                        const FeedForwardOptions& options) {
-    if (layer++ < config.dense_layers) return gated_mlp(builder, x, h, options, config.dense_ffn);
+    const int64_t number = layer++ - config.dense_layers + 1;
+    if (number <= 0 || number % config.experts_every != 0)
+      return add_mlp(builder, x, h, options, config.dense_ffn);
     return mixture_of_experts(builder, x, h, options, mixture, losses);
   };
   add_llama(g, config, batch, feed_forward, [&] {

@@ -33,8 +33,9 @@ struct MixtralConfig : LlamaConfig {
   int64_t shared_ffn = 0;
   // Width of tokens at the experts, made by products before and after the experts; 0: hidden.
   int64_t latent = 0;
-  // Number of first blocks that have an MLP of width dense_ffn in place of experts.
-  int64_t dense_layers = 0;
+  // Number of first blocks that have an MLP of width dense_ffn in place of experts. Of the blocks
+  // after them, the last of every `experts_every` has experts, the others have that MLP too.
+  int64_t dense_layers = 0, experts_every = 1;
   int64_t dense_ffn = 0;  // 0: ffn * top_k
   // The coefficient of each layer's load balance loss (Switch Transformer, eq. 4); 0: none. The
   // loss is balance * experts * sum_e f_e P_e, averaged over sequences, where f_e is the share of a
@@ -64,7 +65,8 @@ struct MixtureOptions {
   double balance = 0, z_loss = 0;
   bool normalize = true;      // whether a token's weights are divided by their sum
   bool weigh_inside = false;  // as in MixtralConfig
-  // True: silu(gate) * up; false: squared ReLU of up, without the ops gate and mul.
+  std::string activation = "silu";
+  // True: activation(gate) * up; false: activation(up), without the ops gate and mul.
   bool gated = true;
 };
 // Adds up the auxiliary losses of a model, from the first mixture to the last. Each mixture hands

@@ -19,6 +19,7 @@ Result<Call> read_spec(std::string_view spec) {
   if (path.empty()) return parse_call(spec);
   TESSERA_TRY(const std::string text, read_file(path));
   TESSERA_TRY(HuggingFaceModel file, parse_huggingface_config(text, path));
+  TESSERA_TRY_VOID(check_exact(file, path));
   Call call{std::move(file.family), std::move(file.arguments)};
   if (path.size() < spec.size()) {
     TESSERA_TRY(const Call changes, parse_call(call.name + std::string(spec.substr(path.size()))));

@@ -559,8 +559,10 @@ TEST_F(HuggingFace, Mixtral) {
       model.spec,
       "mixtral:layers=32,hidden=4096,heads=32,kv_heads=8,head_dim=128,seq=32768,vocab=32000,"
       "ffn=14336,q_rank=0,kv_rank=0,lora=0,lora_mlp=0,qkv_bias=0,out_bias=0,qk_norm=0,window=0,"
-      "eod=-1,theta=1000000,rope_scaling=1,tied=0,eps=1e-05,experts=8,top_k=2,normalize=1,"
-      "capacity_factor=4,shared_ffn=0,latent=0,dense_layers=0,dense_ffn=0,balance=0,"
+      "full_every=0,norms=before,activation=silu,gated=1,eod=-1,theta=1000000,rope_scaling=1,tied="
+      "0,eps=1e-05,experts=8,top_k=2,normalize=1,"
+      "capacity_factor=4,shared_ffn=0,latent=0,dense_layers=0,experts_every=1,dense_ffn=0,balance="
+      "0,"
       "z_loss=0,weigh_inside=0,dtype=float32");
   EXPECT_EQ(error(std::string(mixtral) + R"(, "router_jitter_noise": 0.1})"),
             path_ + ": router_jitter_noise 0.1 is not supported (supported: 0.0)");
@@ -589,7 +591,10 @@ TEST_F(HuggingFace, MessagesQuoteOneLineOfTheFile) {
 
 TEST_F(HuggingFace, WhatHasNoCounterpartIsAnError) {
   const std::string llama(kLlama);
-  const std::string known = "gpt2, llama, mistral, mixtral, qwen2, qwen3, bert, vit, t5";
+  const std::string known =
+      "gpt2, llama, mistral, mixtral, qwen2, qwen3, bert, vit, t5, qwen3_moe, deepseek_v3, "
+      "deepseek_v2, gpt_oss, gemma2, gemma3_text, olmo2, phi3, glm4, llama4_text, nemotron, "
+      "smollm3";
   EXPECT_EQ(error(R"({"model_type": "opt"})"),
             path_ + ": model_type 'opt' is not supported (supported: " + known + ")");
   EXPECT_EQ(error("{}"), path_ + ": model_type '' is not supported (supported: " + known + ")");
@@ -598,12 +603,19 @@ TEST_F(HuggingFace, WhatHasNoCounterpartIsAnError) {
             path_ + ": mlp_bias true is not supported (supported: false)");
   EXPECT_EQ(error(llama + R"(, "rope_parameters": {"rope_type": "yarn", "factor": 8.0}})"),
             path_ +
-                ": rope_type \"yarn\" is not supported (supported: \"default\", \"linear\", "
-                "\"llama3\")");
+                ": expected a model that can be computed exactly, found one that is approximated: "
+                "rotary frequencies are not scaled (rope_type \"yarn\") (planning takes it: "
+                "inspect, simulate, plan, report, export of plans)");
+  EXPECT_EQ(error(llama + R"(, "rope_parameters": {"rope_type": "mrope"}})"),
+            path_ +
+                ": rope_type \"mrope\" is not supported (supported: \"default\", \"linear\", "
+                "\"llama3\", \"dynamic\", \"yarn\", \"longrope\", \"su\")");
   EXPECT_EQ(error(llama + R"(, "rope_parameters": {"rope_type": "linear", "factor": 2.5}})"),
             path_ + ": rope_parameters: factor must be a whole number of at least 1");
-  EXPECT_EQ(error(llama + R"(, "hidden_act": "gelu"})"),
-            path_ + ": hidden_act \"gelu\" is not supported (supported: \"silu\", \"swish\")");
+  EXPECT_EQ(error(llama + R"(, "hidden_act": "tanh"})"),
+            path_ +
+                ": hidden_act \"tanh\" is not supported (supported: \"gelu_new\", "
+                "\"gelu_pytorch_tanh\", \"gelu\", \"relu\", \"relu2\", \"silu\", \"swish\")");
   EXPECT_EQ(error(llama + R"(, "num_hidden_layers": "many"})"),
             path_ + ": num_hidden_layers must be a number, found \"many\"");
   EXPECT_EQ(error_of("/no/such/config.json"),

@@ -43,6 +43,7 @@ class NemotronBuilder {
     experts_.z_loss = config.z_loss;
     experts_.weigh_inside = config.weigh_inside;
     experts_.gated = false;
+    experts_.activation = "relu2";
   }
 
   TensorId block(TensorId x, char letter) {

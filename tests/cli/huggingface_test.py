@@ -108,7 +108,61 @@ class HuggingFace(CliTest):
         theirs = self.make(SHAPES, {**CONFIG, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}})
         done = run("import", theirs, "--out", os.path.join(self.folder, "ours"))
         self.assertEqual((done.code, done.out, done.err),
-                         (2, "", f'tessera: {theirs}/config.json: rope_type "yarn" is not supported (supported: "default", "linear", "llama3")\n'))
+                         (2, "", f'tessera: {theirs}/config.json: expected a model that can be computed exactly, found one that is '
+                          'approximated: rotary frequencies are not scaled (rope_type "yarn") (planning takes it: inspect, simulate, '
+                          'plan, report, export of plans)\n'))
+
+OLMO2 = {**CONFIG, "model_type": "olmo2", "max_position_embeddings": 16384, "torch_dtype": "bfloat16"}
+NORMS = "queries and keys are normed by head, not over all heads"
+LONG = "sequence length 16,384 from config.json; say :seq=4096 for shorter ones"
+
+
+class Planned(CliTest):
+    """Model types that are only approximated: planning says so once, what computes with weights refuses them."""
+
+    def setUp(self):
+        super().setUp()
+        self.olmo2 = self.write("config.json", json.dumps(OLMO2))
+
+    def test_planning_commands_say_what_is_approximate(self):
+        plan = ["--plan", "fsdp(dp=2)"]
+        machine = ["--cluster", "dgx-a100", "--batch", "4"]
+        for arguments in (["inspect", "MODEL"], ["inspect", "MODEL", *plan], ["simulate", "MODEL", *plan, *machine],
+                          ["plan", "fsdp(dp=2)", "--model", "MODEL"],
+                          ["plan", "MODEL", *machine, "--planner", "recipes", "--fix", "devices=2"],
+                          ["report", "MODEL", *plan, *machine, "--out", os.path.join(self.folder, "page.html")],
+                          ["export", "MODEL", "--plan", "fsdp(dp=2,prefetch=1)", "--to", "torchtitan", "--batch", "4"]):
+            for keys, long in (("", [LONG]), (":seq=8", [])):
+                done = run(*(self.olmo2 + keys if one == "MODEL" else one for one in arguments))
+                self.assertEqual(done.code, 0, (arguments, done.err))
+                lines = done.err.splitlines()
+                self.assertEqual(lines[:len(long) + 1], [f"approximate: {NORMS}", *long], arguments)
+                self.assertEqual(done.err.count("approximate: "), 1, arguments)
+
+    def test_an_exact_model_says_nothing(self):
+        config = self.write("exact.json", json.dumps(CONFIG))
+        self.assertEqual(self.expect_json("inspect", config, "--json")["parameters"], 664)
+
+    def test_commands_that_compute_with_weights_refuse_it(self):
+        refusal = (f"{self.olmo2}: expected a model that can be computed exactly, found one that is approximated: {NORMS} (planning takes it: "
+                   "inspect, simulate, plan, report, export of plans)")
+        self.write("run.toml", f'model = "{self.olmo2}:seq=4"\ndata = "random"\nbatch = 2\nsteps = 1\n')
+        self.expect_error(2, refusal, "train", os.path.join(self.folder, "run.toml"))
+        self.expect_error(2, refusal, "import", self.folder, "--out", os.path.join(self.folder, "ours"))
+        self.expect_error(2, refusal, "export", self.folder, "--to", "hf", "--model", self.olmo2, "--out", os.path.join(self.folder, "back"))
+
+    def test_weights_of_a_type_without_names_are_refused(self):
+        self.write("config.json", json.dumps({**CONFIG, "model_type": "phi3"}))
+        self.expect_error(2, f"{self.olmo2}: expected a model_type whose weights are read and written (gpt2, llama, mistral, mixtral, qwen2, "
+                          "qwen3, bert, vit, t5), found one that lacks counterparts of the fused arrays qkv_proj and gate_up_proj",
+                          "import", self.folder, "--out", os.path.join(self.folder, "ours"))
+
+    def test_a_mixture_is_planned_with_an_even_spread(self):
+        config = self.write("mixture.json", json.dumps({**CONFIG, "model_type": "mixtral", "num_local_experts": 8}))
+        done = run("inspect", config, "--json")
+        self.assertEqual((done.code, done.err), (0, "approximate: tokens are spread evenly over the experts (capacity_factor=1)\n"))
+        self.assertIn(",capacity_factor=1,", json.loads(done.out)["model"])
+        self.assertEqual(run("inspect", config + ":capacity_factor=4", "--json").err, "")
 
 
 if __name__ == "__main__":

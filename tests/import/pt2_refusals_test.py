@@ -101,7 +101,7 @@ class Refusals(Pt2Case):
         found = self.refused(self.exported(Either(), (torch.randn(4, 4),)))
         self.assertRegex(found, r"^bad.pt2: models/model.json: node '.*': expected ops without graphs of their own, found 'cond'$")
 
-    def test_dynamic_shapes_are_refused(self):
+    def test_sizes_that_are_not_open_are_not_stated(self):
         class Mean(torch.nn.Module):
             def __init__(self):
                 super().__init__()
@@ -111,11 +111,30 @@ class Refusals(Pt2Case):
                 return self.inner(x).mean()
 
         path = self.folder / "dynamic.pt2"
-        torch.export.save(torch.export.export(Mean(), (torch.randn(4, 4),), dynamic_shapes=({0: torch.export.Dim("batch")},)), path)
-        found = self.refused(path)
-        self.assertRegex(found, r"^dynamic.pt2: models/model.json: \S.*: expected a fixed size \(export the module without dynamic shapes\), "
-                                r"found")
-        self.assertEqual(found.count("\n"), 0)
+        batch = torch.export.Dim("batch", min=2, max=16)
+        torch.export.save(torch.export.export(Mean(), (torch.randn(4, 4),), dynamic_shapes=({0: batch},)), path)
+        self.assertEqual(self.refused(path, "--set", "seq=8"),
+                         "dynamic.pt2: seq=8: expected a module whose seq is open (dynamic_shapes of torch.export), found one that fixes it")
+        self.assertEqual(self.refused(path, "--set", "batch=17"),
+                         "dynamic.pt2: batch=17: expected a size from 2 to 16, the range that the module was exported for")
+        self.assertEqual(self.refused(path, "--set", "batch=some"), "import: batch: expected a size, as 8, found 'some'")
+
+    def test_values_that_the_graph_depends_on_must_be_there(self):
+        class Masked(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = torch.nn.Linear(4, 4)
+                self.register_buffer("mask", torch.ones(4))
+
+            def forward(self, x):
+                return (self.inner(x) * self.mask).mean()
+
+        path = self.folder / "meta.pt2"
+        with torch.device("meta"):
+            torch.export.save(torch.export.export(Masked(), (torch.zeros(2, 4),)), path)
+        self.assertEqual(self.refused(path),
+                         "meta.pt2: 'mask': expected its 4 elements in the archive, found none: the module was exported under meta or fake "
+                         "tensors, and the graph depends on their values")
 
     def test_changes_in_place_that_would_be_lost_are_refused(self):
         class Changed(torch.nn.Module):

@@ -5,7 +5,9 @@ Usage: pt2_test.py PROGRAM STEPS [unittest options].
 """
 import contextlib
 import io
+import json
 import pathlib
+import re
 import runpy
 import shutil
 import sys
@@ -14,6 +16,7 @@ from unittest import mock
 
 from pt2_case import ALL_CASES, ROOT, STEPS, Pt2Case, main, read_arrays, reference, run, torch, write_arrays
 from safetensors.torch import load_file
+from torch._subclasses.fake_tensor import FakeTensorMode
 import models
 
 
@@ -59,6 +62,58 @@ class Models(Pt2Case):
                 line = next(line for line in (folder / "model.graph").read_text().splitlines() if line.startswith("input "))
                 for shape in shapes:
                     self.assertIn(shape, line)
+
+
+class Without(Pt2Case):
+    """Archives without weights, and with sizes that they leave open, against those with both."""
+    MODEL = staticmethod(lambda: models.WithoutPositions(lambda: models.FusedBlock(16, 4)))
+
+    def graph(self, path, *settings):
+        """The text of the model without first values, what was written, and what was said."""
+        out = pathlib.Path(tempfile.mkdtemp(dir=self.folder)) / "out"
+        answer = run(self.program, "import", path, "--out", out, *settings)
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        text = (out / "model.graph").read_text()
+        return re.sub(r" init=\S+", "", text), sorted(entry.name for entry in out.iterdir()), answer.stdout
+
+    def saved(self, name, module, arguments, **options):
+        torch.export.save(torch.export.export(module, arguments, **options), self.folder / name)
+        return self.folder / name
+
+    def test_meta_and_fake_tensors_give_the_same_model_without_weights(self):
+        arguments = models.tokens()
+        whole = self.graph(self.saved("whole.pt2", self.MODEL(), arguments))
+        with torch.device("meta"):
+            meta = self.saved("meta.pt2", self.MODEL(), tuple(x.to("meta") for x in arguments))
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            program = torch.export.export(self.MODEL(), arguments)
+        torch.export.save(program, self.folder / "fake.pt2")
+        self.assertEqual(whole[1], ["model.graph", "module.safetensors", "weights.safetensors"])
+        for path in (meta, self.folder / "fake.pt2"):
+            found = self.graph(path)
+            self.assertEqual(found[:2], (whole[0], ["model.graph"]))
+            self.assertRegex(found[2], r"(?s)^\S+ \(pt2\): [\d,]+ parameters in \d+ arrays, 0 B\nmodel +\S+\nnote +the archive has no weights ")
+            self.assertEqual(*(re.search(r"[\d,]+ parameters in \d+ arrays", said)[0] for said in (whole[2], found[2])))
+
+    def test_open_sizes_are_those_of_the_example_or_those_stated(self):
+        tokens, targets = models.tokens()
+        batch, seq = torch.export.Dim("batch", min=2, max=1024), torch.export.Dim("seq", min=2, max=4096)
+        shapes = {0: batch, 1: seq}
+        path = self.saved("open.pt2", self.MODEL(), (tokens, targets), dynamic_shapes=(shapes, shapes))
+        self.assertEqual(self.graph(path)[0], self.graph(self.saved("closed.pt2", self.MODEL(), (tokens, targets)))[0])
+        larger = tuple(x.repeat(3, 2) for x in (tokens, targets))
+        size, length = larger[0].shape
+        stated = self.graph(path, "--set", f"batch={size}", "--set", f"seq={length}")[0]
+        self.assertEqual(stated, self.graph(self.saved("larger.pt2", self.MODEL(), larger))[0])
+        # As a model of commands that plan it.
+        simulate = ["--plan", "fsdp(dp=2)", "--cluster", "dgx-a100", "--batch", size]
+        answer = run(self.program, "simulate", f"{path}:seq={length}", *simulate, "--json")
+        self.assertEqual((answer.returncode, answer.stderr), (0, ""))
+        found = json.loads(answer.stdout)
+        self.assertEqual((found["batch"], found["tokens"]), (size, size * length))
+        answer = run(self.program, "simulate", f"{path}:sek=8", *simulate)
+        self.assertEqual((answer.returncode, answer.stdout, answer.stderr),
+                         (2, "", f"tessera: {path}: expected one of loss, ignored, batch, seq, found 'sek'\n"))
 
 
 class BackToPyTorch(Pt2Case):

@@ -14,6 +14,7 @@
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_planning/commands.h"
+#include "tessera/cli/with_planning/planned_archive.h"
 #include "tessera/cli/with_planning/pricing.h"
 #include "tessera/import/export_weights.h"
 #include "tessera/plan/load.h"
@@ -201,7 +202,7 @@ Result<int> run_export(const ExportOptions& given) {
   TESSERA_TRY(const ExportTarget* target, target_of(given.target));
   TESSERA_TRY_VOID(check_options(given));
   ExportOptions options = given;
-  options.model = given.of;
+  TESSERA_TRY(options.model, planned_model_or_archive(given.of, given.batch));
   if (!options.from.empty()) return read_from(options, *target);
   SimulateOptions simulated;
   simulated.critical_path = false;
@@ -209,8 +210,9 @@ Result<int> run_export(const ExportOptions& given) {
   if (options.pricing.style.empty()) options.pricing.style = target->style;
   TESSERA_TRY(Cluster machine,
               load_cluster(options.cluster.empty() ? kUsualNode : options.cluster));
-  TESSERA_TRY(const Pricing pricing, decide_pricing(options.pricing, std::move(machine),
-                                                    {options.model, options.plan, options.batch}));
+  TESSERA_TRY(const Pricing pricing,
+              decide_pricing(options.pricing, std::move(machine),
+                             {options.model, options.plan, options.batch, given.of}));
   const Cluster& cluster = pricing.cluster;
   simulated.style = pricing.style;
   options.pricing.precision = pricing.precision;

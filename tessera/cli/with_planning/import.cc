@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -25,23 +24,15 @@ struct ImportOptions {
 Result<std::map<std::string, std::string>> settings_of(const ImportOptions& options,
                                                        const Importer& importer) {
   std::map<std::string, std::string> settings;
-  std::vector<std::string> keys;
-  for (const auto& [key, help] : importer.keys) keys.push_back(key);
   for (const std::string& assignment : options.assignments) {
     const size_t equals = assignment.find('=');
     if (equals == std::string::npos) {
       return invalid_input(
           fmt::format("import: --set: expected key=value, found '{}'", assignment));
     }
-    const std::string key = assignment.substr(0, equals);
-    if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
-      return invalid_input(fmt::format(
-          "import: --set: expected {}, found '{}'",
-          keys.empty() ? std::string("no key for ") + importer.name : "one of " + join(keys, ", "),
-          key));
-    }
-    settings[key] = assignment.substr(equals + 1);
+    settings[assignment.substr(0, equals)] = assignment.substr(equals + 1);
   }
+  TESSERA_TRY_VOID(check_settings(importer, settings, "import: --set"));
   return settings;
 }
 
@@ -59,11 +50,13 @@ Result<int> run_import(const ImportOptions& options) {
   }
   std::string more =
       report.carried.empty() ? "" : fmt::format("beside   {}\n", join(report.carried, ", "));
+  const std::string weights =
+      report.weights.empty() ? "" : fmt::format("weights  {}\n", report.weights);
   for (const std::string& note : report.notes) more += fmt::format("note     {}\n", note);
-  return print(fmt::format("{} ({}): {} parameters in {}, {}\nmodel    {}\nweights  {}\n{}",
-                           options.path, importer->name, grouped(report.parameters),
+  return print(fmt::format("{} ({}): {} parameters in {}, {}\nmodel    {}\n{}{}", options.path,
+                           importer->name, grouped(report.parameters),
                            plural(report.arrays, "array"), short_bytes(report.bytes), report.model,
-                           report.weights, more));
+                           weights, more));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_planning/commands.h"
+#include "tessera/cli/with_planning/planned_archive.h"
 #include "tessera/cli/with_planning/pricing.h"
 #include "tessera/compile/optimizer_text.h"
 #include "tessera/models/families.h"
@@ -30,7 +31,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct PlanOptions {
-  std::string subject, model, cluster, planner = "auto", out, memory_limit, optimizer;
+  std::string subject, named, model, cluster, planner = "auto", out, memory_limit, optimizer;
   PricingOptions pricing;
   std::vector<std::string> fixed;
   std::string with;
@@ -78,7 +79,8 @@ int list_recipes(bool json) {
 
 bool is_model(const std::string& subject) {
   const std::string name = subject.substr(0, subject.find_first_of("(:"));
-  if (names_graph_file(subject) || subject.find(".json") != std::string::npos) return true;
+  if (names_graph_file(subject) || names_archive(subject)) return true;
+  if (subject.find(".json") != std::string::npos) return true;
   if (names_plan_file(subject)) return false;
   return subject.find(':') < subject.find('(') || find_family(name) != nullptr;
 }
@@ -262,8 +264,8 @@ Result<int> search(const PlanOptions& options) {
         "plan: expected --cluster, the machine for which a plan is wanted (dgx-a100:8, local)");
   }
   TESSERA_TRY(Cluster cluster, load_cluster(options.cluster));
-  TESSERA_TRY(const Pricing pricing,
-              decide_pricing(options.pricing, std::move(cluster), {options.subject, "", 0}));
+  TESSERA_TRY(const Pricing pricing, decide_pricing(options.pricing, std::move(cluster),
+                                                    {options.subject, "", 0, options.named}));
   TESSERA_TRY(PlanQuestion question, question_of(options, pricing));
   SearchProgress progress;
   question.progress = [&](const std::string& what) { progress.show("plan: " + what); };
@@ -361,8 +363,11 @@ void add_plan(Commands& commands) {
       "plan.toml\n");
   command.action([options]() -> Result<int> {
     if (options->list) return list_recipes(options->json);
-    if (is_model(options->subject)) return search(*options);
-    return emit(*options);
+    PlanOptions given = *options;
+    given.named = given.subject;
+    std::string& model = is_model(given.subject) ? given.subject : given.model;
+    TESSERA_TRY(model, planned_model_or_archive(model, given.batch));
+    return is_model(options->subject) ? search(given) : emit(given);
   });
 }
 

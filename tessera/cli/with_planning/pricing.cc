@@ -14,6 +14,7 @@
 #include "tessera/export/export.h"
 #include "tessera/graph/precision.h"
 #include "tessera/models/model.h"
+#include "tessera/models/planning_model.h"
 #include "tessera/plan/load.h"
 #include "tessera/predict/constants.h"
 #include "tessera/predict/corrections.h"
@@ -53,13 +54,18 @@ std::optional<Plan> written_plan(const PricedPlan& priced) {
   return std::move(*plan);
 }
 
-Choice precision_of(const PricingOptions& options, const Cluster& cluster,
+Choice precision_of(const PricingOptions& options, const Cluster& cluster, const PricedPlan& priced,
                     const std::optional<Plan>& plan) {
   if (!options.precision.empty()) return {options.precision, "as asked"};
   if (plan && plan->precision.compute) {
     // With float32 the plan's own precision holds (graph/precision.h).
     return {"float32", ""};
   }
+  // A file that cannot be read is refused by the command, with a better message.
+  const auto stored =
+      are_processors(cluster) ? std::nullopt : stored_dtype(priced.named).value_or(std::nullopt);
+  if (stored && all_compute_in(cluster, std::string(dtype_name(*stored))))
+    return {std::string(dtype_name(*stored)), "of the model's file"};
   if (all_compute_in(cluster, "bfloat16"))
     return {"bfloat16", fmt::format("the default on {}", cluster.parts.front().type.device.name)};
   return {"float32", fmt::format("the default on {}", cluster.parts.front().type.device.name)};
@@ -134,7 +140,7 @@ Result<Pricing> decide_pricing(const PricingOptions& options, Cluster cluster,
   TESSERA_TRY(const PredictSettings settings, settings_of(options));
   std::optional<Plan> plan;
   if (options.style.empty() || options.precision.empty()) plan = written_plan(priced);
-  const Choice precision = precision_of(options, cluster, plan);
+  const Choice precision = precision_of(options, cluster, priced, plan);
   const Choice style = style_of(options, cluster, priced, plan, precision.value);
   Pricing out;
   out.style_words = style.value;

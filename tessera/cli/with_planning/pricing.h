@@ -31,6 +31,7 @@ struct PricingOptions {
 struct PricedPlan {
   std::string model, plan;
   int64_t batch = 0;
+  std::string named;  // the model as the user names it, whose file may name a dtype
 };
 
 struct Pricing {

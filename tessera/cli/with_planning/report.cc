@@ -12,6 +12,7 @@
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_planning/commands.h"
+#include "tessera/cli/with_planning/planned_archive.h"
 #include "tessera/cli/with_planning/pricing.h"
 #include "tessera/cluster/cluster.h"
 #include "tessera/compile/compile.h"
@@ -59,14 +60,15 @@ Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Re
   for (const ClusterPart& part : cluster.parts) {
     page.capacity_bytes = std::min(page.capacity_bytes, part.type.device.memory_bytes);
   }
+  TESSERA_TRY(const std::string model, planned_model_or_archive(options.model, options.batch));
   std::vector<std::string> said;  // with what plans are priced
   for (const std::string& plan : options.plans) {
-    TESSERA_TRY(const Pricing pricing,
-                decide_pricing(options.pricing, cluster, {options.model, plan, options.batch}));
+    TESSERA_TRY(const Pricing pricing, decide_pricing(options.pricing, cluster,
+                                                      {model, plan, options.batch, options.model}));
     simulate_options.style = pricing.style;
-    CompileTexts texts{options.model, "", options.batch, pricing.precision};
+    CompileTexts texts{model, "", options.batch, pricing.precision};
     TESSERA_TRY(texts.optimizer, parse_optimizer_text(options.optimizer));
-    TESSERA_TRY(texts.plan, find_auto({plan, options.model, options.batch, pricing.precision,
+    TESSERA_TRY(texts.plan, find_auto({plan, model, options.batch, pricing.precision,
                                        &pricing.cluster, pricing.style, 0, texts.optimizer}));
     if (std::find(said.begin(), said.end(), pricing.said) == said.end())
       said.push_back(pricing.said);

@@ -14,6 +14,7 @@
 #include "tessera/cli/counted_rows.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_planning/commands.h"
+#include "tessera/cli/with_planning/planned_archive.h"
 #include "tessera/cli/with_planning/pricing.h"
 #include "tessera/compile/compile.h"
 #include "tessera/compile/optimizer_text.h"
@@ -293,9 +294,11 @@ std::string to_text(const SimulateCommand& options, const Compiled& planned, con
 Result<int> run_simulate(const SimulateCommand& given) {
   SimulateCommand options = given;
   SimulateOptions simulated;
+  TESSERA_TRY(options.model, planned_model_or_archive(given.model, given.batch));
   TESSERA_TRY(Cluster given_cluster, load_cluster(options.cluster));
-  TESSERA_TRY(const Pricing pricing, decide_pricing(options.pricing, std::move(given_cluster),
-                                                    {options.model, options.plan, options.batch}));
+  TESSERA_TRY(const Pricing pricing,
+              decide_pricing(options.pricing, std::move(given_cluster),
+                             {options.model, options.plan, options.batch, given.model}));
   Cluster cluster = pricing.cluster;
   simulated.style = pricing.style;
   CompileTexts texts{options.model, "", options.batch, pricing.precision};

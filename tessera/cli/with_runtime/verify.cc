@@ -6,6 +6,7 @@
 #include "tessera/base/json_text.h"
 #include "tessera/cli/auto_plan.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/planned_model.h"
 #include "tessera/cli/with_runtime/commands.h"
 #include "tessera/compile/optimizer_text.h"
 #include "tessera/models/model.h"
@@ -20,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 Result<VerifyConfig> verify_config(const VerifyOptions& options) {
   VerifyConfig config;
-  config.model = options.model;
+  TESSERA_TRY(config.model, planned_model(options.model));
   config.plan = options.plan;
   for (const std::string& text : options.changes) {
     TESSERA_TRY(PlanChange change, parse_plan_change(text));

@@ -215,6 +215,9 @@ void note_of_files(const std::string& folder, std::vector<std::string>& notes) {
 Result<ImportReport> import_huggingface(const ImportRequest& request) {
   const std::string config = beside(request.path, kConfig);
   TESSERA_TRY(std::string text, read_file(config));
+  TESSERA_TRY(const HuggingFaceModel written, parse_huggingface_config(text, config));
+  TESSERA_TRY_VOID(check_exact(written, config));
+  TESSERA_TRY_VOID(check_weights(written, config));
   TESSERA_TRY(Model model, build_model(config, 1));
   ImportReport report;
   note_of_files(request.path, report.notes);
@@ -285,6 +288,11 @@ Status add_copies(const Model& model, const std::string& config, std::vector<Ten
 
 Result<ExportedWeights> export_huggingface(const WeightsRequest& request) {
   TESSERA_TRY(const Model model, build_model(request.model, 1));
+  if (const std::string file(config_file_of(request.model)); !file.empty()) {
+    TESSERA_TRY(const std::string text, read_file(file));
+    TESSERA_TRY(const HuggingFaceModel given, parse_huggingface_config(text, file));
+    TESSERA_TRY_VOID(check_weights(given, file));
+  }
   TESSERA_TRY(std::vector<TensorView> views, huggingface_views(model));
   TESSERA_TRY(const auto source, open_source(request.weights));
   ExportedWeights report;

@@ -91,6 +91,7 @@ std::optional<int64_t> elements_reached(const TensorMeta& meta) {
 }
 
 std::string identity(const Payload& payload) {
+  if (!payload.absent.empty()) return "absent " + payload.absent;
   return fmt::format("{} {} {} [{}] [{}]", payload.entry, dtype_name(payload.meta.dtype),
                      payload.meta.storage_offset, fmt::join(payload.meta.sizes, ","),
                      fmt::join(payload.meta.strides, ","));
@@ -106,7 +107,7 @@ Status check_payloads(const Archive& archive, const Program& program) {
   for (const auto& [name, payload] : program.payloads) {
     const TensorMeta& meta = payload.meta;
     const int64_t count = elements_of(meta.sizes).value_or(0);
-    if (count == 0) continue;
+    if (count == 0 || !payload.absent.empty()) continue;
     const bool parameter = payload.parameter || parameters.contains(name);
     TESSERA_TRY(const int64_t bytes, archive.size(payload.entry));
     const int64_t width = dtype_bytes(meta.dtype), stored = bytes / width;
@@ -140,6 +141,12 @@ Status read_payload(const Archive& archive, const Payload& payload,
   const int64_t width = dtype_bytes(meta.dtype), begin = meta.storage_offset * width;
   const int64_t count = elements_of(meta.sizes).value_or(0);
   if (count == 0) return {};
+  if (!payload.absent.empty()) {
+    return invalid_input(fmt::format(
+        "{}: '{}': expected its {} elements in the archive, found none: the module was exported "
+        "under meta or fake tensors, and the graph depends on their values",
+        archive.path(), payload.absent, count));
+  }
   if (in_order(meta)) return archive.read(payload.entry, begin, count * width, visit);
   std::vector<char> all;
   const int64_t reached = elements_reached(meta).value_or(0) * width;

@@ -25,17 +25,18 @@ namespace tessera::pt2 {
 std::optional<int64_t> elements_reached(const TensorMeta& meta);
 
 // Returns a text that is equal for two payloads if they are the same elements in the same order.
+// Two that the archive does not have differ, as nothing tells whether they are tied.
 std::string identity(const Payload& payload);
 
 // Checks that all payloads are within their entries, and that parameters share no elements except
 // tied ones. Errors (invalid input) name the parameter or buffer, what was expected and what was
-// found.
+// found. What the archive does not have (Payload::absent) has no place to check.
 Status check_payloads(const Archive& archive, const Program& program);
 
 // Reads the elements in row-major order of the tensor's dims, as bytes of its dtype, and calls
 // `visit` for each piece. Holds one piece in memory; if the elements are stored in another order,
 // holds the part of the entry from the tensor's first to its last element. The payload must have
-// been checked.
+// been checked. Returns an error (invalid input) if the archive does not have the elements.
 Status read_payload(const Archive& archive, const Payload& payload,
                     const std::function<Status(std::span<const char>)>& visit);
 

@@ -464,6 +464,10 @@ Status read_payloads(const Archive& archive, const std::string& entry, std::stri
     TESSERA_TRY(const Field meta, field.at("tensor_meta"));
     TESSERA_TRY(payload.meta, read_meta(meta));
     payload.state = state;
+    if (archive.has(payload.entry) && elements_of(payload.meta.sizes).value_or(0) > 0) {
+      TESSERA_TRY(const int64_t bytes, archive.size(payload.entry));
+      if (bytes == 0) payload.absent = item.key();
+    }
     if (field.has("is_param")) {
       TESSERA_TRY(const Field parameter, field.at("is_param"));
       TESSERA_TRY(payload.parameter, parameter.truth());
@@ -557,7 +561,7 @@ std::optional<DType> dtype_of(int64_t number) {
   }
 }
 
-Result<Program> read_program(const Archive& archive) {
+Result<Program> read_program(const Archive& archive, const StatedSizes& stated) {
   TESSERA_TRY_VOID(check_text(archive, kFormatEntry, kFormat));
   TESSERA_TRY_VOID(check_text(archive, kVersionEntry, kVersion));
   if (archive.has(kByteOrderEntry)) {
@@ -565,9 +569,11 @@ Result<Program> read_program(const Archive& archive) {
   }
   TESSERA_TRY(const std::string name, model_name(archive));
   const std::string entry = fmt::format("{}{}{}", kModels, name, kModelEnding);
-  TESSERA_TRY(const Json json, parse(archive, entry));
+  TESSERA_TRY(Json json, parse(archive, entry));
+  TESSERA_TRY_VOID(check_version(Field(json, fmt::format("{}: {}", archive.path(), entry))));
+  if (const Status fixed = fix_symbols(json, stated); !fixed)
+    return invalid_input(fmt::format("{}: {}", archive.path(), fixed.error().message));
   const Field root(json, fmt::format("{}: {}", archive.path(), entry));
-  TESSERA_TRY_VOID(check_version(root));
 
   Program out;
   TESSERA_TRY(const Field module, root.at("graph_module"));

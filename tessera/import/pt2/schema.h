@@ -13,6 +13,7 @@
 
 #include "tessera/base/dtype.h"
 #include "tessera/import/pt2/archive.h"
+#include "tessera/import/pt2/symbols.h"
 
 namespace tessera::pt2 {
 
@@ -70,6 +71,9 @@ struct Payload {
   TensorMeta meta;
   bool state = true;       // true: in the module's state_dict
   bool parameter = false;  // true: a parameter according to the archive's list of weights
+  // The name in the module of a tensor whose elements the archive does not have, because the module
+  // was exported under meta or fake tensors. "": the archive has them.
+  std::string absent = {};
 };
 
 struct Program {
@@ -83,7 +87,9 @@ struct Program {
   std::map<std::string, Payload, std::less<>> payloads;  // by the name in the module
 };
 
-Result<Program> read_program(const Archive& archive);
+// Reads the program. Sizes that it leaves open become numbers (symbols.h); `stated` has those that
+// differ from the sizes of the example with which the module was exported.
+Result<Program> read_program(const Archive& archive, const StatedSizes& stated = {});
 
 // Returns the product of the sizes. Returns nothing if a size is negative, or if the product of the
 // sizes above 0 is more than kMaxElements, even if another size is 0.

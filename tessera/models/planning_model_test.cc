@@ -1,0 +1,270 @@
+// Tests what planning reads from configurations of published models. The files in
+// tests/models/configs have the values of the hub's config.json; the number of parameters of each
+// is that of transformers 5.23 (AutoModelForCausalLM.from_config on the meta device).
+#include "tessera/models/planning_model.h"
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tessera/base/text.h"
+#include "tessera/models/huggingface.h"
+#include "tessera/models/model.h"
+#include "tessera/test/source_dir.h"
+
+namespace tessera::planning_model_test {
+namespace {
+
+using Json = nlohmann::json;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+std::string config(const std::string& name) {
+  return std::string(TESSERA_SOURCE_DIR) + "/tests/models/configs/" + name + ".json";
+}
+
+// Reads a configuration that differs from a published one in some keys. A null key is taken out.
+Result<PlanningModel> changed(const std::string& name, const Json& changes,
+                              const std::string& keys = "") {
+  Json text = Json::parse(*read_file(config(name)));
+  if (!changes.is_null()) text.merge_patch(changes);
+  const std::string path = testing::TempDir() + "config.json";
+  TESSERA_TRY_VOID(write_file(path, text.dump()));
+  return read_for_planning(path + keys);
+}
+
+std::vector<std::string> sentences(const std::string& name, const Json& changes) {
+  const auto model = changed(name, changes);
+  return model ? model->approximations : std::vector<std::string>{model.error().message};
+}
+
+std::string spec_of(const std::string& name, const Json& changes) {
+  const auto model = changed(name, changes);
+  return model ? model->spec : model.error().message;
+}
+
+// A file of tests/models/configs. `missing` is the share of parameters that our model lacks (or has
+// too many, if negative), at most, because of what it approximates; 0: the numbers are equal.
+struct Published {
+  std::string name;
+  int64_t parameters;
+  double share;
+};
+std::vector<Published> published() {
+  return {{"qwen3_moe", 30'532'122'624, 0},
+          {"deepseek_v3", 671'026'404'352, 0.005},
+          {"deepseek_v2", 15'706'484'224, 0.005},
+          {"gpt_oss", 20'914'757'184, 0.0005},
+          {"gemma2", 9'241'705'984, 0},
+          {"gemma3", 11'766'034'176, 0},
+          {"gemma3_text", 999'885'952, 0},
+          {"olmo2", 7'298'617'344, 0.0001},
+          {"phi3", 3'821'079'552, 0},
+          {"glm4", 9'400'279'040, 0},
+          {"llama4", 107'769'861'120, 0.000001},
+          {"nemotron", 4'190'509'056, 0.0001},
+          {"smollm3", 3'075'098'624, 0}};
+}
+
+TEST(PlanningModel, HasTheParametersOfThePublishedModel) {
+  for (const Published& one : published()) {
+    const auto read = read_for_planning(config(one.name) + ":seq=16");
+    ASSERT_TRUE(read) << read.error().message;
+    const auto model = build_model(read->spec, 1);
+    ASSERT_TRUE(model) << one.name << ": " << model.error().message;
+    const auto count = static_cast<double>(parameter_count(model->graph)),
+               theirs = static_cast<double>(one.parameters);
+    EXPECT_LE(std::abs(count - theirs), one.share * theirs)
+        << fmt::format("{}: {:.0f}, {:+.6f} %", one.name, count, (count / theirs - 1) * 100);
+  }
+}
+
+TEST(PlanningModel, EveryTypeThatIsOnlyReadHasAPublishedFile) {
+  std::vector<std::string> named;
+  for (const Published& one : published()) {
+    const Json text = Json::parse(*read_file(config(one.name)));
+    named.push_back(text.contains("text_config") ? text["text_config"]["model_type"]
+                                                 : text["model_type"]);
+  }
+  const auto written = huggingface_written_types();
+  for (const std::string& type : huggingface_model_types()) {
+    if (std::find(written.begin(), written.end(), type) != written.end()) continue;
+    EXPECT_THAT(named, Contains(type));
+  }
+}
+
+TEST(PlanningModel, SaysWhatIsOnlyNear) {
+  EXPECT_THAT(sentences("qwen3_moe", {}),
+              ElementsAre("tokens are spread evenly over the experts (capacity_factor=1)"));
+  EXPECT_THAT(sentences("olmo2", {}),
+              ElementsAre("queries and keys are normed by head, not over all heads"));
+  EXPECT_THAT(sentences("phi3", {}), IsEmpty());
+  EXPECT_THAT(sentences("gemma3", {}),
+              Contains("only the language model of text_config is read, not vision_config"));
+  EXPECT_THAT(sentences("gemma2", {}), Contains("attention's scores are not capped"));
+  EXPECT_THAT(sentences("gemma2", {{"query_pre_attn_scalar", 144}}),
+              Contains("attention's scores are divided by the root of head_dim, not of "
+                       "query_pre_attn_scalar"));
+  EXPECT_THAT(sentences("gemma2", {}), Not(Contains(HasSubstr("query_pre_attn_scalar"))));
+  EXPECT_THAT(sentences("deepseek_v3", {}),
+              Contains("heads have 160 numbers for scores and for values, not 192 and 128"));
+  EXPECT_THAT(sentences("deepseek_v2", {}), Not(Contains(HasSubstr("sigmoid"))));
+  EXPECT_THAT(sentences("smollm3", {}),
+              ElementsAre("all blocks have rotary positions (no_rope_layers)"));
+  EXPECT_THAT(sentences("smollm3", {{"no_rope_layers", std::vector<int>(36, 1)}}), IsEmpty());
+}
+
+TEST(PlanningModel, ReadsSizesThatNoCountShows) {
+  EXPECT_THAT(spec_of("qwen3_moe", {}), HasSubstr(",experts=128,top_k=8,normalize=1,"));
+  EXPECT_THAT(spec_of("qwen3_moe", {}), HasSubstr(",capacity_factor=1,"));
+  EXPECT_THAT(spec_of("gpt_oss", {}), HasSubstr(",window=128,full_every=2"));
+  EXPECT_THAT(spec_of("gemma2", {}), HasSubstr(",window=4096,full_every=2"));
+  EXPECT_THAT(spec_of("gemma3", {}), HasSubstr(",window=1024,full_every=6"));
+  EXPECT_THAT(spec_of("gemma3_text", {}), HasSubstr(",window=512,full_every=6"));
+  EXPECT_THAT(spec_of("gemma3_text", {}), HasSubstr("activation=gelu"));
+  EXPECT_THAT(spec_of("gemma3", {}), HasSubstr(",rope_scaling=8"));
+  EXPECT_THAT(spec_of("llama4", {}), HasSubstr(",window=4096,full_every=4"));
+  EXPECT_THAT(spec_of("phi3", {}), HasSubstr("window=2047"));
+  EXPECT_THAT(spec_of("nemotron", {}), HasSubstr("activation=relu2"));
+  EXPECT_THAT(spec_of("deepseek_v3", {}), HasSubstr(",kv_rank=576"));
+  EXPECT_THAT(spec_of("deepseek_v2", {}), Not(HasSubstr("q_rank=")));
+  EXPECT_THAT(spec_of("olmo2", {}), HasSubstr(",norms=after"));
+}
+
+// Llama 4 Maverick has experts in every other block, Qwen 3 may have blocks without.
+TEST(PlanningModel, ReadsBlocksWithoutExperts) {
+  const Json maverick = {
+      {"text_config", {{"interleave_moe_layer_step", 2}, {"num_local_experts", 128}}}};
+  const auto read = changed("llama4", maverick, ":seq=16");
+  ASSERT_TRUE(read) << read.error().message;
+  const auto model = build_model(read->spec, 1);
+  ASSERT_TRUE(model) << model.error().message;
+  // transformers 5.23, as above; ours has 2 norms of 128 weights in each of 48 blocks besides
+  EXPECT_EQ(parameter_count(model->graph) - 48 * 256, 400'711'848'960);
+  EXPECT_THAT(spec_of("qwen3_moe", {{"mlp_only_layers", {0, 1}}}), HasSubstr(",dense_layers=2"));
+  EXPECT_THAT(sentences("qwen3_moe", {{"mlp_only_layers", {0, 1}}}).size(), 1);
+  EXPECT_THAT(sentences("qwen3_moe", {{"mlp_only_layers", {3}}}),
+              Contains("the 1 blocks without experts are the first, not those of mlp_only_layers"));
+}
+
+TEST(PlanningModel, ScalingsOfRotaryPositionsThatAreNotComputedAreSaid) {
+  const auto scaled = [](const Json& scaling) {
+    return sentences("phi3", {{"rope_scaling", scaling}});
+  };
+  for (const char* type : {"yarn", "dynamic", "longrope"}) {
+    const std::string sentence =
+        fmt::format("rotary frequencies are not scaled (rope_type \"{}\")", type);
+    EXPECT_THAT(scaled({{"rope_type", type}, {"factor", 4.0}}), ElementsAre(sentence));
+    EXPECT_THAT(scaled({{"type", type}, {"factor", 4.0}}), ElementsAre(sentence));
+  }
+  EXPECT_THAT(scaled({{"rope_type", "linear"}, {"factor", 4.0}}), IsEmpty());
+  EXPECT_THAT(scaled({{"rope_type", "llama3"},
+                      {"factor", 8.0},
+                      {"low_freq_factor", 1.0},
+                      {"high_freq_factor", 4.0},
+                      {"original_max_position_embeddings", 8192}}),
+              IsEmpty());
+  EXPECT_THAT(sentences("phi3", {{"partial_rotary_factor", 0.75}}),
+              ElementsAre("rotary positions turn whole heads (partial_rotary_factor 0.75)"));
+}
+
+// The same model as transformers 4 and 5 spell it.
+TEST(PlanningModel, ReadsBothSpellings) {
+  const Json five = {{"rope_theta", nullptr},
+                     {"rope_scaling", nullptr},
+                     {"rope_local_base_freq", nullptr},
+                     {"torch_dtype", nullptr},
+                     {"dtype", "bfloat16"},
+                     {"rope_parameters",
+                      {{"full_attention", {{"rope_type", "default"}, {"rope_theta", 1e6}}},
+                       {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 1e4}}}}}};
+  EXPECT_EQ(spec_of("gemma3_text", five), spec_of("gemma3_text", {}));
+  EXPECT_EQ(sentences("gemma3_text", five), sentences("gemma3_text", {}));
+  const Json yarn = {
+      {"rope_theta", nullptr},
+      {"rope_scaling", nullptr},
+      {"rope_parameters", {{"rope_type", "yarn"}, {"rope_theta", 10000.0}, {"factor", 40.0}}}};
+  EXPECT_EQ(spec_of("deepseek_v3", yarn), spec_of("deepseek_v3", {}));
+  EXPECT_EQ(sentences("deepseek_v3", yarn), sentences("deepseek_v3", {}));
+}
+
+TEST(PlanningModel, KeysOfTheTextCome) {
+  const auto model = changed("qwen3_moe", {}, ":capacity_factor=2,seq=4096");
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_THAT(model->spec, HasSubstr(",capacity_factor=2,"));
+  EXPECT_THAT(model->approximations, IsEmpty());
+  EXPECT_THAT(lines_of(*model), IsEmpty());
+  EXPECT_EQ(read_for_planning("gpt:layers=2")->spec, "gpt:layers=2");
+  EXPECT_THAT(lines_of(*read_for_planning("gpt:layers=2")), IsEmpty());
+}
+
+TEST(PlanningModel, SaysALongLengthOfSequences) {
+  const auto lines = [](int64_t positions, const std::string& keys = "") {
+    return lines_of(*changed("phi3", {{"max_position_embeddings", positions}}, keys));
+  };
+  EXPECT_THAT(lines(131'072), ElementsAre("sequence length 131,072 from config.json; say :seq=4096 "
+                                          "for shorter ones"));
+  EXPECT_THAT(lines(8192), IsEmpty());
+  EXPECT_THAT(lines(131'072, ":seq=131072"), IsEmpty());
+}
+
+TEST(PlanningModel, ReadsTheDtypeOfTheFile) {
+  EXPECT_EQ(*stored_dtype(config("qwen3_moe")), DType::kBFloat16);
+  EXPECT_EQ(*stored_dtype(config("gemma3") + ":seq=128"), DType::kBFloat16);
+  EXPECT_EQ(*stored_dtype(config("olmo2")), DType::kFloat32);
+  EXPECT_EQ(*stored_dtype(config("gpt_oss")), std::nullopt);
+  EXPECT_EQ(*stored_dtype("gpt:layers=2"), std::nullopt);
+  EXPECT_EQ(changed("phi3", {{"torch_dtype", nullptr}, {"dtype", "float16"}})->stored_dtype,
+            DType::kFloat16);
+  EXPECT_EQ(changed("phi3", {{"torch_dtype", "auto"}})->stored_dtype, std::nullopt);
+  const Json inner = {{"torch_dtype", nullptr}, {"text_config", {{"dtype", "float16"}}}};
+  EXPECT_EQ(changed("gemma3", inner)->stored_dtype, DType::kFloat16);
+  EXPECT_FALSE(stored_dtype("/no/such/config.json"));
+}
+
+// What computes with weights demands an exact model, and says what is missing.
+TEST(PlanningModel, BuildingDemandsAnExactOne) {
+  const auto error = [](const std::string& name) {
+    const auto model = build_model(config(name) + ":layers=2,seq=16", 1);
+    return model ? "" : model.error().message.substr(config(name).size());
+  };
+  EXPECT_EQ(error("olmo2"),
+            ": expected a model that can be computed exactly, found one that is approximated: "
+            "queries and keys are normed by head, not over all heads (planning takes it: inspect, "
+            "simulate, plan, report, export of plans)");
+  for (const char* name : {"deepseek_v3", "deepseek_v2", "gpt_oss", "gemma2", "gemma3",
+                           "gemma3_text", "glm4", "llama4", "nemotron", "smollm3"}) {
+    EXPECT_THAT(error(name), HasSubstr("found one that is approximated: ")) << name;
+  }
+  EXPECT_EQ(error("phi3"), "");
+  // Exact is a mixture with a slot for each token: 128 / 8 times the fair share.
+  const auto mixture = build_model(config("qwen3_moe") + ":layers=2,seq=16", 1);
+  ASSERT_TRUE(mixture) << mixture.error().message;
+  EXPECT_THAT(mixture->spec, HasSubstr(",capacity_factor=16,"));
+}
+
+TEST(PlanningModel, WhatIsWrongInAFileIsOneLine) {
+  EXPECT_THAT(spec_of("gemma3", {{"text_config", {{"model_type", "opt"}}}}),
+              HasSubstr("config.json: model_type 'gemma3' is not supported (supported: gpt2, "));
+  EXPECT_THAT(spec_of("deepseek_v3", {{"v_head_dim", "x"}}),
+              HasSubstr("v_head_dim and kv_lora_rank must be whole numbers of at least 1"));
+  EXPECT_THAT(
+      spec_of("gpt_oss", {{"layer_types", {"full_attention"}}}),
+      HasSubstr("layer_types: expected \"full_attention\" or \"sliding_attention\" for each "
+                "of 24 layers"));
+  EXPECT_THAT(spec_of("llama4", {{"text_config", {{"attention_chunk_size", -1}}}}),
+              HasSubstr("attention_chunk_size -1 is not supported (supported: null, 2, 3, ...)"));
+  EXPECT_THAT(spec_of("phi3", {{"hidden_act", "tanh"}}), HasSubstr("hidden_act \"tanh\" is not"));
+}
+
+}  // namespace
+}  // namespace tessera::planning_model_test
