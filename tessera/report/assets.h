@@ -3,12 +3,13 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 namespace tessera::web {
 
 std::string_view html();
 std::string_view css();
-std::string_view js();
+std::vector<std::string_view> js();  // parts of one script, in their order
 std::string_view echarts();
 
 }  // namespace tessera::web

@@ -11,6 +11,8 @@ std::string escape_html(std::string_view text) {
       out += "&lt;";
     } else if (c == '&') {
       out += "&amp;";
+    } else if (c == '"') {
+      out += "&quot;";
     } else {
       out += c;
     }
@@ -42,10 +44,13 @@ Result<std::string> to_html(const Report& report) {
   TESSERA_TRY(std::string data, report_data(report));
   std::string page(web::html());
   // Marks are replaced from the last to the first, so that inserted text is not searched for marks.
-  put(page, "@JS@", web::js());
+  std::string script;
+  for (const std::string_view part : web::js()) script += part;
+  put(page, "@JS@", script);
   put(page, "@ECHARTS@", web::echarts());
   put(page, "@DATA@", inside_script(std::move(data)));
   put(page, "@CSS@", web::css());
+  put(page, "@VERDICT@", escape_html(verdict_text(report)));
   put(page, "@TITLE@", escape_html(report.title));
   return page;
 }

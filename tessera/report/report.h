@@ -1,8 +1,9 @@
 // Makes one self-contained HTML page about one or several simulated (or recorded) steps, about the
-// choices that a search tried (curve.h), or about both. For steps it shows the timeline, the
+// choices that a search tried (curve.h), or about both; or about a run of `tessera train`
+// (run_record.h). For steps it says whether the plan fits the device, and shows the timeline, the
 // memory, the communication matrix, the costs, and the plan next to the graph. The page needs no
-// network, because it contains the plotting library (Apache ECharts). docs/reference/report.md
-// describes it.
+// network, because it contains the plotting library (Apache ECharts), and has at most 2 MB.
+// docs/reference/report.md describes it.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,7 @@
 #include "tessera/program/lower.h"
 #include "tessera/program/table_shares.h"
 #include "tessera/report/curve.h"
+#include "tessera/report/run_record.h"
 #include "tessera/simulate/simulation.h"
 
 namespace tessera {
@@ -53,19 +55,26 @@ struct ReportRun {
   std::string plan_text;  // TOML
   const Lowering* lowering = nullptr;
   Simulation simulation;
-  std::vector<std::string> tables = {};  // embedding tables (program/table_shares.h)
+  // Embedding tables (program/table_shares.h); empty if the page shall not show where they rest.
+  std::vector<std::string> tables = {};
 };
 struct Report {
-  std::string title, subtitle;  // title: the model; subtitle: batch, cluster and style
+  std::string title;            // in a few words: "Llama, 32 layers, 8.03 B parameters on 8 A100"
+  std::string subtitle;         // batch, precision, cluster and style
+  std::string model = {};       // the whole text of the model, which the page shows on demand
   int64_t capacity_bytes = 0;   // memory of one device; 0: unknown
-  std::vector<ReportRun> runs;  // at least one, unless `curve` is set
+  std::vector<ReportRun> runs;  // at least one, unless `curve` or `record` is set
   std::optional<PlanCurve> curve;
-  // For each run, the most instructions that the page shows singly. If a run has more, the page
-  // shows only the runs of blocks.
-  int64_t most_events = 60'000;
+  std::optional<RunRecord> record = {};  // what a run of `tessera train` wrote
+  // The most bytes of the data. With the plotting library a page has 1.2 MB more. Lists of the data
+  // are shortened until they fit.
+  int64_t most_data_bytes = 760'000;
 };
 // Returns the page's data as JSON.
 Result<std::string> report_data(const Report& report);
+// Returns the first sentence of the page: whether the plan fits the device, how many of several
+// plans fit and which of those is the fastest, or what came of a run. Empty for a search alone.
+std::string verdict_text(const Report& report);
 // Returns the page. Returns an error if the program was built without the plotting library.
 Result<std::string> to_html(const Report& report);
 

@@ -72,6 +72,7 @@ Result<RunRecord::Start> read_start(const Json& object, const std::string& place
   Line line(object, place);
   RunRecord::Start start{line.text("model"), line.text("plan"), line.integer("ranks"),
                          line.number("time"), 0};
+  if (object.contains("parameters")) start.parameters = line.integer("parameters");
   TESSERA_TRY_VOID(line.status());
   const auto tables = object.find("tables");
   if (tables == object.end()) return start;

@@ -1,8 +1,9 @@
-// Reads the record of a training run and draws it as text. The runtime writes the record into the
-// file `metrics.jsonl` of the run's folder (docs/reference/run-config.md, section "The record of a
-// run"). The text shows, over the steps, the loss of training and of evaluations, the throughput
-// and the memory, and marks restarts. For a model with embedding tables, it also shows in which
-// tier they are and which parts each rank keeps.
+// Reads the record of a training run, draws it as text, and describes it for the page (report.h).
+// The runtime writes the record into the file `metrics.jsonl` of the run's folder
+// (docs/reference/run-config.md, section "The record of a run"). Text and page show, over the
+// steps, the loss of training and of evaluations, the throughput and the memory, and mark restarts.
+// For a model with embedding tables, they also show in which tier they are and which parts each
+// rank keeps.
 //
 //   TESSERA_TRY(const std::string text, read_file(path));
 //   TESSERA_TRY(const RunRecord record, parse_run_record(text, path));
@@ -35,6 +36,7 @@ struct RunRecord {
     double time = 0;         // seconds since 1970
     int64_t first_step = 0;  // first step of this start; 0: it made none
     std::vector<TableShare> tables = {};
+    int64_t parameters = 0;  // of the model; 0: the record does not say
   };
   struct Step {
     int64_t step = 0;
@@ -65,5 +67,9 @@ Result<RunRecord> parse_run_record(std::string_view text, const std::string& fil
 // Draws a record as text. Each drawing is `width` x `height` characters large, not counting its
 // scale.
 std::string draw(const RunRecord& record, int64_t width = 64, int64_t height = 10);
+
+// Returns what came of the run, in one sentence without a full stop: "Loss 5.55 to 2.31 in 1,200
+// steps, 2 restarts".
+std::string record_verdict(const RunRecord& record);
 
 }  // namespace tessera

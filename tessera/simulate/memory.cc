@@ -539,7 +539,7 @@ std::string what_is(const Program& program, const Graph& graph, const Buffer& bu
 }
 
 constexpr size_t kMostNamed = 200;
-constexpr size_t kMostIntervals = 5000;
+constexpr size_t kMostIntervals = 100'000;
 
 std::vector<LiveInterval> Replay::take_intervals(const Graph& graph) {
   std::vector<size_t> count(bytes_.size(), 0);

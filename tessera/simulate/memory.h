@@ -33,7 +33,7 @@ struct MemoryTimes {
 //                               reserved_bytes is at least live_bytes.
 //   timeline                    With events a sample for each change, else samples for the start,
 //                               peak and end of each run.
-//   intervals                   Only with events: of the largest buffers, at most 5,000 intervals
+//   intervals                   Only with events: of the largest buffers, at most 100,000 intervals
 //                               in all. If no buffer is left out, the bytes of the intervals that
 //                               are live between two samples sum to the timeline's bytes.
 //   low                         Live bytes at the peak, the context and half of the estimated

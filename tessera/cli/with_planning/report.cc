@@ -1,5 +1,5 @@
-// tessera report: makes one HTML page about simulated plans, or about the choices that a search for
-// a plan tried. Prints the record of a run as text.
+// tessera report: makes one HTML page about simulated plans, about the choices that a search for a
+// plan tried, or about a run. Prints the record of a run as text if no page is asked for.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +17,9 @@
 #include "tessera/cluster/cluster.h"
 #include "tessera/compile/compile.h"
 #include "tessera/compile/optimizer_text.h"
+#include "tessera/models/model.h"
 #include "tessera/plan/load.h"
+#include "tessera/report/headline.h"
 #include "tessera/report/report.h"
 #include "tessera/report/run_record.h"
 #include "tessera/simulate/simulate.h"
@@ -36,18 +38,27 @@ Status check_report_options(const ReportOptions& options) {
   if (options.model.empty() != options.plans.empty() ||
       (options.model.empty() && options.curve.empty())) {
     return invalid_input(
-        "report: expected MODEL with --plan, or --curve, or both (tessera report --help)");
+        "report: expected MODEL with --plan, or --curve, or both, or the folder of a run (tessera "
+        "report --help)");
   }
   if (options.out.empty()) return invalid_input("report: expected --out PAGE.html, found none");
   return {};
 }
 
+// Returns the headline of a model, with the number of its parameters if the model can be built.
+std::string headline_of(const std::string& spec, int64_t batch) {
+  const auto model = build_model(spec, batch);
+  return model_headline(model ? model->spec : spec, model ? parameter_count(model->graph) : 0);
+}
+
 Status add_curve(const ReportOptions& options, Report& page) {
   TESSERA_TRY(const std::string json, read_file(options.curve));
   TESSERA_TRY(page.curve, parse_plan_curve(json, options.curve));
-  page.title = page.curve->model;
-  page.subtitle = fmt::format("batch {} on {}, planner {}", grouped(page.curve->batch),
-                              page.curve->cluster, page.curve->planner);
+  page.model = page.curve->model;
+  page.title =
+      fmt::format("{} on {}", headline_of(page.model, page.curve->batch), page.curve->cluster);
+  page.subtitle =
+      fmt::format("Batch {}, planner {}", grouped(page.curve->batch), page.curve->planner);
   return {};
 }
 
@@ -80,14 +91,19 @@ Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Re
     const std::string label = plan_label(texts.plan);
     const std::string name =
         plain ? label : fmt::format("{} in {}", label, dtype_name(item.computes_in()));
-    page.runs.push_back({name, text.text, item.lowering.get(), std::move(simulation),
-                         tables_of(item.model->graph)});
+    // The token embedding of a model that reads text is no table that anybody asks about.
+    page.runs.push_back(
+        {name, text.text, item.lowering.get(), std::move(simulation),
+         item.model->text > 0 ? std::vector<std::string>() : tables_of(item.model->graph)});
     planned.push_back(std::move(item));
   }
-  page.title = planned.front().model->spec;
-  page.subtitle =
-      fmt::format("batch {} on {} ({}), {}", grouped(planned.front().batch), options.cluster,
-                  plural(cluster.devices(), "device"), join(said, "; "));
+  const Compiled& first = planned.front();
+  page.model = first.model->spec;
+  page.title = fmt::format("{} on {}",
+                           model_headline(first.model->spec, parameter_count(first.model->graph)),
+                           machine_headline(cluster));
+  page.subtitle = fmt::format("Batch {}, cluster {}, {}", grouped(first.batch), options.cluster,
+                              join(said, "; "));
   return {};
 }
 
@@ -100,15 +116,35 @@ std::string record_of_run(const std::string& path) {
   return (std::filesystem::path(path) / kRunRecordFile).string();
 }
 
-Result<int> report_run(const std::string& file) {
+// Prints the record of a run as text or, if `out` is not empty, writes the page about it.
+Result<int> report_run(const std::string& file, const std::string& out) {
   TESSERA_TRY(const std::string text, read_text_file(file, kMostDataTextBytes));
-  TESSERA_TRY(const RunRecord record, parse_run_record(text, file));
-  return print(draw(record));
+  TESSERA_TRY(RunRecord record, parse_run_record(text, file));
+  if (out.empty()) return print(draw(record));
+  Report page;
+  page.title = "Run";
+  if (!record.starts.empty()) {
+    RunRecord::Start& start = record.starts.back();
+    page.model = start.model;
+    // As on the page about a plan: the token embedding of a model that reads text is no table.
+    const auto model = build_model(start.model, 1);
+    if (model && model->text > 0) start.tables.clear();
+    page.title = fmt::format("{} on {}", model_headline(start.model, start.parameters),
+                             plural(start.ranks, "rank"));
+  }
+  page.subtitle = "Run " + std::filesystem::path(file).parent_path().string();
+  page.record = std::move(record);
+  TESSERA_TRY(const std::string html, to_html(page));
+  TESSERA_TRY_VOID(write_file(out, html));
+  return print(fmt::format("{}: {} of {}\n", out, short_bytes(std::ssize(html)),
+                           plural(std::ssize(page.record->steps), "step")));
 }
 
 Result<int> report(const ReportOptions& options) {
   const std::string record = record_of_run(options.model);
-  if (!record.empty() && options.plans.empty() && options.curve.empty()) return report_run(record);
+  if (!record.empty() && options.plans.empty() && options.curve.empty()) {
+    return report_run(record, options.out);
+  }
   TESSERA_TRY_VOID(check_report_options(options));
   std::vector<Compiled> planned;
   Report page;
@@ -136,8 +172,8 @@ void add_report(Commands& commands) {
       "report",
       "One HTML page: timeline, memory, communication, costs, plan beside graph; or a run");
   command.option("MODEL", options->model,
-                 "What is trained; or the folder of a run, whose loss, throughput and memory are "
-                 "then drawn as text");
+                 "What is trained; or the folder of a run: its loss, throughput, memory and "
+                 "restarts, as a page with --out, else as text");
   command.option("--plan", options->plans,
                  "Plan file, recipe call or auto; again for each plan to be compared");
   command.option("--curve", options->curve,
@@ -148,14 +184,14 @@ void add_report(Commands& commands) {
   add_batch(command, options->batch);
   add_pricing(command, options->pricing);
   add_optimizer(command, options->optimizer);
-  command.option("-o,--out", options->out, "The page; required but for a run's folder");
+  command.option("-o,--out", options->out, "The page; without it a run's folder is drawn as text");
   command.footer(
       "Examples:\n  tessera report gpt:layers=4,hidden=512,heads=8,seq=256,vocab=1024 --cluster "
       "dgx-a100 --batch 16 \\\n    --plan 'megatron(tp=2,pp=2,dp=2,micro_batches=4)' --plan "
       "'zero(stage=3,dp=8)' -o report.html\n"
       "  tessera plan gpt:layers=4,hidden=512,heads=8,seq=256,vocab=1024 --cluster dgx-a100 "
       "--batch 16 --json > answer.json\n  tessera report --curve answer.json -o curve.html\n"
-      "  tessera report runs/a");
+      "  tessera report runs/a -o run.html");
   command.action([options] { return report(*options); });
 }
 
