@@ -14,6 +14,7 @@
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_planning/commands.h"
+#include "tessera/cli/with_planning/read_job.h"
 #include "tessera/import/export_weights.h"
 #include "tessera/plan/load.h"
 #include "tessera/search/planner.h"
@@ -25,7 +26,7 @@ using Json = nlohmann::ordered_json;
 
 struct ExportOptions {
   // `of` is the model if a plan is written; it is the weights if weights are written.
-  std::string of, model, plan, target, out, from, cluster, style = "tessera", precision = "float32";
+  std::string of, model, plan, target, out, from, cluster, style, precision = "float32";
   int64_t batch = 0, ranks = 0;
   bool check = false, json = false;
 };
@@ -70,18 +71,13 @@ std::string trip_text(const RoundTrip& trip, const Cluster& cluster) {
 
 // Writes the plan that a framework's text asks for.
 Result<int> read_from(const ExportOptions& options, const ExportTarget& target) {
-  TESSERA_TRY(const std::string text, read_file(options.from));
-  TESSERA_TRY(const Model model, build_model(options.model, 1));
-  auto back = read_export(target, text, options.ranks, model);
-  if (!back) {
-    back.error().message = fmt::format("{}: {}", options.from, back.error().message);
-    return tl::unexpected(std::move(back.error()));
-  }
+  TESSERA_TRY(const ReadBack back, read_job(target, options.from, options.model, options.ranks));
+  for (const std::string& line : back.unread) fmt::print(stderr, "note: {}\n", message_line(line));
   if (!options.out.empty()) {
-    TESSERA_TRY_VOID(write_file(options.out, back->plan_text));
+    TESSERA_TRY_VOID(write_file(options.out, back.plan_text));
     return 0;
   }
-  return print(back->plan_text);
+  return print(back.plan_text);
 }
 
 // ---- --plan auto
@@ -181,8 +177,6 @@ Status check_options(const ExportOptions& options) {
     return invalid_input("export: expected --plan, the plan to write, or --from, a file to read");
   if (!options.from.empty() && (options.check || options.json))
     return invalid_input("export: --check and --json go with --plan, not with --from");
-  if (!options.from.empty() && options.ranks == 0)
-    return invalid_input("export: --from needs --ranks, how many the launcher starts");
   if (options.check && options.cluster.empty())
     return invalid_input("export: --check needs --cluster, the machine to predict a step on");
   if (options.plan == "auto" && options.cluster.empty())
@@ -201,7 +195,7 @@ Result<int> run_export(const ExportOptions& given) {
   SimulateOptions simulated;
   simulated.critical_path = false;
   simulated.memory_details = false;
-  TESSERA_TRY(simulated.style, parse_style(options.style));
+  TESSERA_TRY(simulated.style, parse_style(options.style.empty() ? target->style : options.style));
   ExportRequest request{options.model, options.plan, options.batch, options.precision, target, 8};
   Cluster cluster;
   if (!options.cluster.empty()) {
@@ -259,6 +253,16 @@ Result<int> run_export(const ExportOptions& given) {
 
 }  // namespace
 
+Result<ReadBack> read_job(const ExportTarget& target, const std::string& path,
+                          const std::string& model, int64_t ranks) {
+  TESSERA_TRY(const std::string text, read_file(path));
+  TESSERA_TRY(const Model built, build_model(model, 1));
+  auto back = read_export(target, text, ranks, built);
+  if (back) return back;
+  back.error().message = fmt::format("{}: {}", path, back.error().message);
+  return tl::unexpected(std::move(back.error()));
+}
+
 void add_export(Commands& commands) {
   const auto options = std::make_shared<ExportOptions>();
   Command command = commands.add(
@@ -283,13 +287,16 @@ void add_export(Commands& commands) {
       "Machine, for --check, for --plan auto and for the devices of a node: a preset and "
       "its nodes (dgx-a100:8), local, or a TOML file");
   command.option("--style", options->style,
-                 "How the framework executes, for --check, as megatron or fsdp");
+                 "How the framework executes, for --check (default: the framework's own)");
   command.flag("--check", options->check,
                "Read back what was written and predict both steps: exit code 1 if they differ by "
                "more than 2 %, or if the plan fits and what is read back does not");
   command.option("--from", options->from,
                  "Read this file of the framework and print the plan that it asks for");
-  command.option("--ranks", options->ranks, "Ranks that the launcher starts, for --from").ranks();
+  command
+      .option("--ranks", options->ranks,
+              "Ranks that the launcher starts, for --from where the file does not say it")
+      .ranks();
   command.flag("--json", options->json, "Print JSON");
   command.footer(
       "What each framework can express: docs/reference/export.md\n\n"

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_planning/commands.h"
+#include "tessera/cli/with_planning/plan_for.h"
 #include "tessera/compile/optimizer_text.h"
 #include "tessera/models/families.h"
 #include "tessera/models/model.h"
@@ -30,8 +32,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct PlanOptions {
-  std::string subject, model, cluster, planner = "auto", out, precision = "float32", memory_limit,
-                                       style = "tessera", optimizer;
+  std::string subject, model, cluster, planner = "auto", out, precision, memory_limit, style,
+                                       optimizer, target;
   std::vector<std::string> fixed;
   std::string with;
   int64_t batch = 0, evaluations = 0;
@@ -230,6 +232,18 @@ std::string answer_json(const PlanAnswer& answer, const PlanQuestion& question,
   return dumped(out) + "\n";
 }
 
+// A framework's allocator and the libraries beside it need a part of the memory that no plan counts.
+constexpr double kUsedMemory = .95;
+// Sequences a step for each device, where --batch is not given with --for.
+constexpr int64_t kUsualSequences = 8;
+
+// Returns the type that the run computes in. For a framework's run it is bfloat16 unless said
+// otherwise.
+std::string precision_of(const PlanOptions& options) {
+  if (!options.precision.empty()) return options.precision;
+  return options.target.empty() ? "float32" : "bfloat16";
+}
+
 Result<PlanQuestion> question_of(const PlanOptions& options, const Cluster& cluster) {
   PlanQuestion question;
   question.model = options.subject;
@@ -238,10 +252,13 @@ Result<PlanQuestion> question_of(const PlanOptions& options, const Cluster& clus
   question.explain = options.explain;
   const char* without = std::getenv("TESSERA_SEARCH_WITHOUT");
   TESSERA_TRY(question.without, parse_mechanisms(without == nullptr ? "" : without));
-  TESSERA_TRY(question.options.style, parse_style(options.style));
+  const ExportTarget* target = find_export_target(options.target);
+  const std::string usual = target == nullptr ? "tessera" : target->style;
+  TESSERA_TRY(question.options.style, parse_style(options.style.empty() ? usual : options.style));
   TESSERA_TRY(question.optimizer, parse_optimizer_text(options.optimizer));
-  TESSERA_TRY(question.compute, parse_dtype(options.precision));
-  TESSERA_TRY(question.batch, batch_of(options.subject, options.batch, 0));
+  TESSERA_TRY(question.compute, parse_dtype(precision_of(options)));
+  const int64_t usual_batch = target == nullptr ? 0 : kUsualSequences * cluster.devices();
+  TESSERA_TRY(question.batch, batch_of(options.subject, options.batch, usual_batch));
   if (question.batch == 0) return invalid_input("plan: expected --batch, the sequences of a step");
   for (const std::string& fixed : options.fixed) {
     const size_t equals = fixed.find('=');
@@ -266,6 +283,40 @@ Result<PlanQuestion> question_of(const PlanOptions& options, const Cluster& clus
   return question;
 }
 
+// Searches for a plan that a framework runs (--for), with what it assumes where the user says
+// nothing.
+Result<int> search_for(const PlanOptions& options, PlanQuestion question,
+                       SearchProgress& progress) {
+  PlanForRequest request{find_export_target(options.target),
+                         options.cluster,
+                         precision_of(options),
+                         options.out,
+                         {},
+                         options.json,
+                         options.explain};
+  if (options.planner != "auto" || !options.with.empty())
+    return invalid_input("plan: --planner and --with do not go with --for");
+  if (options.precision.empty())
+    request.assumed.emplace_back("precision bfloat16, as none is given");
+  if (options.batch == 0) {
+    request.assumed.push_back(fmt::format("batch {} sequences, {} a device, as none is given",
+                                          question.batch, kUsualSequences));
+  }
+  if (options.memory_limit.empty()) {
+    int64_t least = 0;
+    for (const ClusterPart& part : question.cluster->parts) {
+      const int64_t bytes = part.type.device.memory_bytes;
+      if (bytes > 0 && (least == 0 || bytes < least)) least = bytes;
+    }
+    question.memory_limit_bytes = std::llround(kUsedMemory * static_cast<double>(least));
+    if (least > 0)
+      request.assumed.emplace_back("5 % of a device is kept free, as --memory-limit is not given");
+  }
+  auto code = plan_for(question, request);
+  progress.clear();
+  return code;
+}
+
 Result<int> search(const PlanOptions& options) {
   if (options.cluster.empty()) {
     return invalid_input(
@@ -281,6 +332,7 @@ Result<int> search(const PlanOptions& options) {
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     return interrupt.asked() || (options.seconds > 0 && taken.count() >= options.seconds);
   };
+  if (!options.target.empty()) return search_for(options, std::move(question), progress);
   TESSERA_TRY(const PlanAnswer answer, find_plan(question, options.planner));
   progress.clear();
   if (answer.best && !options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, answer.plan));
@@ -329,6 +381,12 @@ void add_plan(Commands& commands) {
   command.option("--cluster", options->cluster,
                  "Machine: a preset and its nodes (dgx-a100:8), local, or a TOML file");
   command.option("--batch", options->batch, "Sequences a step over all ranks").at_least(1);
+  command
+      .option(
+          "--for", options->target,
+          "Framework: search only what it runs, and print its launch text. The style is its own; "
+          "of plans that are as fast within the uncertainty the simplest is printed")
+      .one_of(plan_targets());
   command.option("--planner", options->planner, "Who finds the plan; the planners stand below")
       .default_text("auto");
   command.option("--memory-limit", options->memory_limit,
@@ -363,6 +421,8 @@ void add_plan(Commands& commands) {
       "\nExamples:\n"
       "  tessera plan gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304 --cluster dgx-a100:4 "
       "--batch 256 --precision bfloat16 --explain --out plan.toml\n"
+      "  tessera plan llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256 "
+      "--cluster dgx-a100:1 --for torchtitan --out planned.py\n"
       "  tessera plan 'megatron(tp=2,dp=2)' --model gpt:layers=4,hidden=128,heads=4 --out "
       "plan.toml\n");
   command.action([options]() -> Result<int> {
