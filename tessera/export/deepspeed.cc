@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "tessera/base/text.h"
+#include "tessera/export/structured.h"
 #include "tessera/export/target.h"
 #include "tessera/plan/recipes/writer.h"
 
@@ -109,8 +111,8 @@ class SpeedWriter {
     if (s_.cp == 1) return {};
     if (s_.context != ContextForm::kHeads) {
       return refuse("cp",
-                    "its sequence parallelism cuts heads in attention (Ulysses); it has no "
-                    "rings of keys");
+                    "its sequence parallelism cuts heads in attention (Ulysses); it neither passes "
+                    "keys around nor gathers them");
     }
     out_["sequence_parallel_size"] = s_.cp;
     out_["data_parallel_size"] = s_.dp;
@@ -151,29 +153,35 @@ class SpeedWriter {
   Json out_ = Json::object();
 };
 
-// Returns the number at a path of keys. Returns `otherwise` if there is none or if it is "auto", a
-// value that transformers replaces; returns -1 if the value is not a number.
-int64_t number_at(const Json& json, const std::vector<const char*>& path, int64_t otherwise) {
-  const Json* node = &json;
-  for (const char* key : path) {
-    if (!node->is_object() || !node->contains(key)) return otherwise;
-    node = &(*node)[key];
-  }
-  if (node->is_string() && node->get<std::string>() == "auto") return otherwise;
-  if (node->is_number_integer()) return node->get<int64_t>();
-  return node->is_number() ? static_cast<int64_t>(node->get<double>()) : -1;
+// Returns the number of a key, which may be written as 5e8. Returns `otherwise` if the text does not
+// have it or has "auto", which transformers fills in.
+Result<int64_t> number_of(const SaidValues& values, std::string_view key, int64_t otherwise,
+                          int64_t least = 1) {
+  const std::string text = values.text(key, "auto");
+  if (text == "auto") return otherwise;
+  const auto whole = parse_int(text);
+  if (whole && *whole >= least) return *whole;
+  const auto real = parse_double(text);
+  constexpr double kMost = 1e15;
+  if (!whole && real && *real >= static_cast<double>(least) && *real < kMost)
+    return static_cast<int64_t>(*real);
+  return values.refuse(key, fmt::format("a number of at least {}", least));
 }
 
 // Reads the three keys about the batch. If one is missing, it is computed from the others, as
 // DeepSpeed does (config.py of 0.19.8). DeepSpeed's number of replicas includes tensor ranks.
-Status read_batch(const Json& json, ExportSettings& s) {
+Status read_batch(const SaidValues& values, ExportSettings& s) {
   constexpr int64_t kNone = 0;
   const int64_t replicas = s.dp * s.tp;
-  int64_t batch = number_at(json, {"train_batch_size"}, kNone),
-          size = number_at(json, {"train_micro_batch_size_per_gpu"}, kNone),
-          steps = number_at(json, {"gradient_accumulation_steps"}, kNone);
-  if (batch < 0 || size < 0 || steps < 0)
-    return invalid_input("deepspeed: expected a batch, a micro-batch and steps of at least 1");
+  TESSERA_TRY(int64_t batch, number_of(values, "train_batch_size", kNone));
+  TESSERA_TRY(int64_t size, number_of(values, "train_micro_batch_size_per_gpu", kNone));
+  TESSERA_TRY(int64_t steps, number_of(values, "gradient_accumulation_steps", kNone));
+  if (batch == kNone && size == kNone &&
+      values.text("train_micro_batch_size_per_gpu", "") == "auto") {
+    return values.refuse("train_micro_batch_size_per_gpu",
+                         "a number: transformers fills it in from TrainingArguments, whose "
+                         "per_device_train_batch_size is to be written here");
+  }
   if (batch == kNone) {
     size = std::max<int64_t>(size, 1);
     steps = std::max<int64_t>(steps, 1);
@@ -195,68 +203,105 @@ Status read_batch(const Json& json, ExportSettings& s) {
   return {};
 }
 
-bool enabled(const Json& json, const char* key) {
-  if (!json.contains(key) || !json[key].is_object()) return false;
-  const Json& table = json[key];
-  return table.contains("enabled") && table["enabled"].is_boolean() && table["enabled"].get<bool>();
+Result<bool> enabled(const SaidValues& values, std::string_view key) {
+  if (values.text(key, "false") == "auto") {
+    return values.refuse(key,
+                         "true or false: transformers fills it in from bf16 and fp16 of "
+                         "TrainingArguments, of which one is to be written here");
+  }
+  return values.flag(key, false);
 }
 
-Result<ExportSettings> read_deepspeed(const std::string& text, int64_t ranks,
-                                      const Graph& forward) {
-  const Json json =
-      Json::parse(text, nullptr, /*allow_exceptions=*/false, /*ignore_comments=*/true);
-  if (json.is_discarded() || !json.is_object())
-    return invalid_input("deepspeed: expected a JSON object");
-  ExportSettings s;
-  s.tp = number_at(json, {"tensor_parallel", "autotp_size"}, 1);
-  s.vocabulary = s.tp == 1;
-  s.pp = number_at(json, {"pipeline", "stages"}, 1);
-  s.cp = number_at(json, {"sequence_parallel_size"}, 1);
-  s.context = s.cp > 1 ? ContextForm::kHeads : ContextForm::kRing;
-  s.zero = number_at(json, {"zero_optimization", "stage"}, 0);
-  if (s.tp < 1 || s.pp < 1 || s.cp < 1 || s.zero < 0 || s.zero > 3)
-    return invalid_input("deepspeed: expected numbers of at least 1 and a ZeRO stage of 0 to 3");
-  TESSERA_TRY(s.dp, replicas_left(ranks, s.tp * s.pp * s.cp, kDeepSpeed));
-  TESSERA_TRY_VOID(read_batch(json, s));
-  if (const int64_t shard = number_at(json, {"zero_optimization", "mics_shard_size"}, 0);
-      shard > 0) {
+Status read_speed_precision(const SaidValues& values, ExportSettings& s) {
+  TESSERA_TRY(const bool brain, enabled(values, "bf16.enabled"));
+  TESSERA_TRY(const bool older, enabled(values, "bfloat16.enabled"));
+  TESSERA_TRY(const bool half, enabled(values, "fp16.enabled"));
+  if (brain || older) s.compute = DType::kBFloat16;
+  if (half) s.compute = DType::kFloat16;
+  constexpr const char* kGradient = "data_types.grad_accum_dtype";
+  const std::string gradient = values.text(kGradient, "fp32");
+  if (gradient != "fp32" && gradient != "bf16" && gradient != "fp16")
+    return values.refuse(kGradient, "fp32, bf16 or fp16");
+  if (gradient == "bf16") s.gradient = DType::kBFloat16;
+  if (gradient == "fp16") s.gradient = DType::kFloat16;
+  return {};
+}
+
+Status read_speed_zero(const SaidValues& values, ExportSettings& s) {
+  TESSERA_TRY(s.zero, number_of(values, "zero_optimization.stage", 0, 0));
+  if (s.zero > 3) return values.refuse("zero_optimization.stage", "a ZeRO stage of 0 to 3");
+  TESSERA_TRY(const int64_t shard, number_of(values, "zero_optimization.mics_shard_size", 0, -1));
+  if (shard > 0) {
     TESSERA_TRY(s.replicas, replicas_left(s.dp * s.cp, shard, kDeepSpeed));
     s.dp /= s.replicas;
   }
   if (s.zero == 3) {
-    s.gathered_ahead = number_at(json, {"zero_optimization", "stage3_prefetch_bucket_size"},
-                                 50'000'000) > 0;  // DeepSpeed's default
+    constexpr int64_t kUsual = 50'000'000;  // DeepSpeed's default
+    TESSERA_TRY(const int64_t ahead,
+                number_of(values, "zero_optimization.stage3_prefetch_bucket_size", kUsual, 0));
+    s.gathered_ahead = ahead > 0 ? 1 : 0;
   }
-  const int64_t kept = number_at(json, {"activation_checkpointing", "number_checkpoints"}, 0);
-  const bool again = number_at(json, {"pipeline", "activation_checkpoint_interval"}, 0) > 0 ||
-                     (kept > 0 && kept == recipes::block_count(forward));
-  if (again) s.recompute = "full";
-  if (enabled(json, "bf16")) s.compute = DType::kBFloat16;
-  if (enabled(json, "fp16")) s.compute = DType::kFloat16;
-  if (json.contains("data_types") && json["data_types"].is_object()) {
-    const std::string gradient = json["data_types"].value("grad_accum_dtype", "fp32");
-    if (gradient == "bf16") s.gradient = DType::kBFloat16;
-    if (gradient == "fp16") s.gradient = DType::kFloat16;
+  TESSERA_TRY(const int64_t bucket,
+              number_of(values, "zero_optimization.reduce_bucket_size", 0, 0));
+  if (bucket > 0) s.bucket_bytes = bucket * dtype_bytes(s.gradient);
+  return {};
+}
+
+Result<ExportSettings> settings_of_deepspeed(const SettingsRequest& request) {
+  const SaidValues values(request.said, kDeepSpeed);
+  ExportSettings s;
+  TESSERA_TRY(s.tp, number_of(values, "tensor_parallel.autotp_size", 1, 0));
+  s.tp = std::max<int64_t>(s.tp, 1);
+  s.vocabulary = s.tp == 1;
+  TESSERA_TRY(s.pp, number_of(values, "pipeline.stages", 1));
+  TESSERA_TRY(s.cp, number_of(values, "sequence_parallel_size", 1));
+  s.context = s.cp > 1 ? ContextForm::kHeads : ContextForm::kRing;
+  TESSERA_TRY(const int64_t ranks, ranks_of(request, "", "", kDeepSpeed));
+  TESSERA_TRY(s.dp, replicas_left(ranks, s.tp * s.pp * s.cp, kDeepSpeed));
+  TESSERA_TRY_VOID(read_batch(values, s));
+  TESSERA_TRY_VOID(read_speed_precision(values, s));
+  TESSERA_TRY_VOID(read_speed_zero(values, s));
+  TESSERA_TRY(const int64_t kept,
+              number_of(values, "activation_checkpointing.number_checkpoints", 0, 0));
+  TESSERA_TRY(const int64_t every,
+              number_of(values, "pipeline.activation_checkpoint_interval", 0, 0));
+  const int64_t blocks = recipes::block_count(request.forward);
+  if (every > 1)
+    return values.refuse("pipeline.activation_checkpoint_interval",
+                         "1: a plan keeps what each block reads");
+  if (every > 0 || (kept > 0 && kept == blocks)) s.recompute = "full";
+  if (kept > 0 && kept != blocks) {
+    return values.refuse(
+        "activation_checkpointing.number_checkpoints",
+        fmt::format("the {} blocks of the model, of which a plan makes each again", blocks));
   }
-  if (const int64_t bucket = number_at(json, {"zero_optimization", "reduce_bucket_size"}, 0);
-      bucket > 0)
-    s.bucket_bytes = bucket * dtype_bytes(s.gradient);
   return s;
 }
 
 }  // namespace
 
 ExportTarget deepspeed_target() {
-  return {std::string(kDeepSpeed),
-          "the JSON configuration",
-          "DeepSpeed 0.19",
-          {{{"tp", "1"}, {"pp", "1"}, {"recompute", "none"}},
-           {{"tp", "1"}, {"pp", "1"}, {"recompute", "full"}}},
-          false,
-          [](const ExportJob& job) { return SpeedWriter(job).run(); },
-          read_deepspeed,
-          {},
-          "deepspeed"};
+  ExportTarget out;
+  out.name = kDeepSpeed;
+  out.summary = "the JSON configuration";
+  out.version = "DeepSpeed 0.19";
+  out.fixes = {{{"tp", "1"}, {"pp", "1"}, {"recompute", "none"}},
+               {{"tp", "1"}, {"pp", "1"}, {"recompute", "full"}}};
+  out.has_comments = false;
+  out.write = [](const ExportJob& job) { return SpeedWriter(job).run(); };
+  out.scan = [](const std::string& text) { return keys_of_json(text, kDeepSpeed); };
+  out.settings = settings_of_deepspeed;
+  out.start = [](const ExportJob& job) {
+    const int64_t ranks = job.settings.ranks(), a_node = std::min(ranks, job.node_size);
+    return fmt::format(
+        "deepspeed --num_nodes {} --num_gpus {} train.py --deepspeed_config THIS_FILE",
+        (ranks + a_node - 1) / a_node, a_node);
+  };
+  out.style = "deepspeed";
+  out.endings = {".json"};
+  out.grid.context = {{"attention/heads", "seq"}};
+  out.grid.pipelines = true;
+  return out;
 }
 
 }  // namespace tessera

@@ -76,13 +76,17 @@ Result<Exported> export_plan(const ExportRequest& request) {
   TESSERA_TRY(out.text, request.target->write(job));
   // Reads the text back. If the framework could not express a setting, the settings read back
   // differ in it.
-  TESSERA_TRY(const ExportSettings back,
-              request.target->read(out.text, found.settings.ranks(), model.graph));
-  if (const std::string lost = difference(found.settings, back); !lost.empty()) {
+  TESSERA_TRY(const ReadSettings back,
+              read_settings(*request.target, out.text, found.settings.ranks(), model.graph));
+  if (const std::string lost = difference(found.settings, back.settings); !lost.empty()) {
     job.notes.push_back(lost);
     TESSERA_TRY(out.text, request.target->write(job));
   }
   out.notes = std::move(job.notes);
+  if (request.target->start) {
+    out.notes.push_back(
+        fmt::format("for {}; start: {}", request.target->version, request.target->start(job)));
+  }
   out.settings = std::move(found.settings);
   out.plan_text = std::move(plan.text);
   out.model = std::make_shared<const Model>(std::move(model));
@@ -101,7 +105,9 @@ const ExportTarget* find_target_of_plan(const ExportRequest& request) {
 Result<ReadBack> read_export(const ExportTarget& target, const std::string& text, int64_t ranks,
                              const Model& model) {
   ReadBack out;
-  TESSERA_TRY(out.settings, target.read(text, ranks, model.graph));
+  TESSERA_TRY(ReadSettings read, read_settings(target, text, ranks, model.graph));
+  out.settings = std::move(read.settings);
+  out.unread = std::move(read.unread);
   TESSERA_TRY(const Plan plan, plan_of(out.settings, model.graph));
   out.plan_text =
       fmt::format("# {} of a {} configuration\n{}", plan.file, target.name, to_toml(plan));

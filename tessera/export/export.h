@@ -47,8 +47,10 @@ const ExportTarget* find_target_of_plan(const ExportRequest& request);
 // The plan that a text of the framework asks for.
 struct ReadBack {
   ExportSettings settings;
+  std::vector<std::string> unread;  // what became of keys that decide nothing, a sentence each
   std::string plan_text;
 };
+// Reads a text. `ranks`: that the launcher starts; 0 if the text says it.
 Result<ReadBack> read_export(const ExportTarget& target, const std::string& text, int64_t ranks,
                              const Model& model);
 

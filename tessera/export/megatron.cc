@@ -7,6 +7,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/export/megatron_core.h"
+#include "tessera/export/shell.h"
 #include "tessera/export/sizes.h"
 
 namespace tessera {
@@ -32,6 +33,7 @@ Result<std::string> write_megatron(const ExportJob& job) {
     out += fmt::format("# {}\n", line);
   for (const std::string& key : sizes.left_out)
     out += fmt::format("# Not said to Megatron: {}.\n", key);
+  out += "# Start: bash THIS_FILE --data-path ... in a checkout of Megatron-LM.\n";
   out +=
       "# Tokenizer, data, optimizer and learning rate are yours: they follow the script's name.\n";
   out += "ARGS=(\n";
@@ -49,78 +51,41 @@ Result<std::string> write_megatron(const ExportJob& job) {
   for (size_t i = 0; i < arguments.size(); ++i)
     out += fmt::format("  {:<{}}  # {}\n", flags[i], width, arguments[i].comment);
   out += ")\n";
-  const int64_t ranks = job.settings.ranks(), a_node = std::min(ranks, job.node_size);
   if (const std::string connections = connections_of(job.settings); !connections.empty())
     out += connections + "\n";
-  out += fmt::format("torchrun --nnodes {} --nproc-per-node {} {} \"${{ARGS[@]}}\" \"$@\"\n",
-                     (ranks + a_node - 1) / a_node, a_node, sizes.script);
+  out += fmt::format("torchrun {} {} \"${{ARGS[@]}}\" \"$@\"\n", launcher_flags(job), sizes.script);
   return out;
 }
 
-// Splits a shell text into words; leaves out comments and line ends. A quoted part stays one word.
-std::vector<std::string> words_of(const std::string& text) {
-  std::vector<std::string> out;
-  for (const std::string& line : split_text(text, '\n')) {
-    std::string word;
-    char quote = 0;
-    for (const char c : line) {
-      if (quote == 0 && word.empty() && c == '#') break;
-      if (c == quote) {
-        quote = 0;
-      } else if (quote == 0 && (c == '\'' || c == '"')) {
-        quote = c;
-      } else if (quote == 0 && (c == ' ' || c == '\t' || c == '=')) {
-        if (!word.empty()) out.push_back(std::move(word));
-        word.clear();
-      } else {
-        word += c;
-      }
-    }
-    if (!word.empty() && word != "\\") out.push_back(std::move(word));
-  }
-  return out;
+Result<SaidKeys> scan_megatron(const std::string& text) {
+  SaidKeys flags = flags_of_script(text);
+  if (!flags.empty()) return flags;
+  return invalid_input("megatron: expected a shell script with flags, found none");
 }
 
-Result<ExportSettings> read_megatron(const std::string& text, int64_t ranks, const Graph& forward) {
+Result<ExportSettings> settings_of_megatron(const SettingsRequest& request) {
   CoreValues values;
-  std::string flag;
-  for (const std::string& word : words_of(text)) {
-    if (word == ")") {
-      flag.clear();  // a list of words ends here; the next word is not a value
-    } else if (word.starts_with("--")) {
-      flag = word.substr(2);
-      std::replace(flag.begin(), flag.end(), '_', '-');
-      values[flag] = "true";
-    } else if (!flag.empty() && values[flag] == "true") {
-      values[flag] = word;
-    } else if (flag == "recompute-modules" || (flag == "cp-comm-type" && values[flag] != word)) {
-      values[flag] += " " + word;  // a list, such as a form of attention for each layer
-    }
-  }
-  const auto number = [&](std::string_view name) {
-    const auto found = values.find(name);
-    return found == values.end() ? Result<int64_t>(1) : parse_int(found->second);
-  };
-  if (values.contains("nproc-per-node")) {
-    TESSERA_TRY(const int64_t nodes, number("nnodes"));
-    TESSERA_TRY(const int64_t a_node, number("nproc-per-node"));
-    ranks = nodes * a_node;
-  }
-  return read_core(values, ranks, forward, kMegatron);
+  for (const SaidKey& flag : request.said) values[flag.name] = flag.value;
+  TESSERA_TRY(const int64_t ranks, ranks_of(request, "nnodes", "nproc-per-node", kMegatron));
+  return read_core(values, ranks, request.forward, kMegatron);
 }
 
 }  // namespace
 
 ExportTarget megatron_target() {
-  return {std::string(kMegatron),
-          "a shell script that starts pretrain_gpt.py or the like with flags",
-          "Megatron-LM (Megatron-Core 0.15 to 0.19)",
-          core_fixes(),
-          true,
-          write_megatron,
-          read_megatron,
-          megatron_families(),
-          "megatron-core"};
+  ExportTarget out;
+  out.name = kMegatron;
+  out.summary = "a shell script that starts pretrain_gpt.py or the like with flags";
+  out.version = "Megatron-LM (Megatron-Core 0.15 to 0.19)";
+  out.fixes = core_fixes();
+  out.write = write_megatron;
+  out.scan = scan_megatron;
+  out.settings = settings_of_megatron;
+  out.families = megatron_families();
+  out.style = "megatron-core";
+  out.endings = {".sh", ".bash", ".sbatch", ".slurm", ".txt"};
+  out.grid = core_grid();
+  return out;
 }
 
 }  // namespace tessera

@@ -37,6 +37,7 @@ constexpr std::pair<const char*, const char*> kFields[] = {
     {"rampup-batch-size", "train.rampup_batch_size"},
     {"overlap-grad-reduce", "ddp.overlap_grad_reduce"},
     {"ckpt-format", "checkpoint.ckpt_format"},
+    {"no-gradient-accumulation-fusion", "model.gradient_accumulation_fusion"},
     {"use-tp-pp-dp-mapping", "dist.use_tp_pp_dp_mapping"},
     {"micro-batch-size", "train.micro_batch_size"},
     {"global-batch-size", "train.global_batch_size"},
@@ -45,64 +46,11 @@ constexpr std::pair<const char*, const char*> kFields[] = {
     {"recompute-num-layers", "model.recompute_num_layers"},
     {"recompute-modules", "model.recompute_modules"},
     {"use-distributed-optimizer", "ddp.use_distributed_optimizer"},
-    {"use-megatron-fsdp", "ddp.use_megatron_fsdp"},
+    {"use-megatron-fsdp", "dist.use_megatron_fsdp"},
     {"data-parallel-sharding-strategy", "ddp.data_parallel_sharding_strategy"},
     {"num-distributed-optimizer-instances", "ddp.num_distributed_optimizer_instances"},
     {"overlap-param-gather", "ddp.overlap_param_gather"},
     {"ddp-bucket-size", "ddp.bucket_size"},
-};
-
-std::string field_of(std::string_view flag) {
-  for (const auto& [known, field] : kFields) {
-    if (flag == known) return field;
-  }
-  return "";
-}
-
-// Flags that change which values are computed or where, in ways that no plan of ours expresses. A
-// text that has such a flag is refused, unless the flag has the value `without`.
-struct Unsaid {
-  const char* flag;
-  const char* without;  // the value that changes nothing; "": there is none
-  const char* why;
-};
-constexpr Unsaid kUnsaid[] = {
-    {"optimizer-cpu-offload", "false",
-     "a plan read from here keeps optimizer state on the devices"},
-    {"optimizer-offload-fraction", "0",
-     "a plan read from here keeps optimizer state on the devices"},
-    {"cpu-offloading-num-layers", "0", "a plan read from here keeps activations on the devices"},
-    {"fine-grained-activation-offloading", "false",
-     "a plan read from here keeps activations on the devices"},
-    {"distribute-saved-activations", "false",
-     "a plan read from here keeps what a block reads whole on its tensor ranks"},
-    {"fp8-format", "", "a plan computes in 16 bits or more"},
-    {"fp4-format", "", "a plan computes in 16 bits or more"},
-    {"main-grads-dtype", "fp32", "a plan read from here accumulates as --bf16 and --fp16 say"},
-    {"main-params-dtype", "fp32", "a plan read from here keeps masters in float32"},
-    {"exp-avg-dtype", "fp32", "a plan read from here keeps optimizer state in float32"},
-    {"exp-avg-sq-dtype", "fp32", "a plan read from here keeps optimizer state in float32"},
-    {"rampup-batch-size", "", "a plan has one batch"},
-    {"tensor-parallel-num-weight-shards", "",
-     "a plan read from here has no further shards of weights"},
-    {"hierarchical-context-parallel-sizes", "", "a plan read from here has one ring of tokens"},
-    {"hybrid-context-parallel", "false", "a plan has one number of ranks that share a sequence"},
-    {"outer-dp-sharding-strategy", "no_shard",
-     "a plan read from here keeps replicas of shards whole"},
-    {"enable-full-sharding-in-hsdp", "false",
-     "a plan read from here keeps replicas of shards whole"},
-    {"moe-extended-tp", "false", "Megatron-Core takes --expert-tensor-parallel-size"},
-    {"encoder-tensor-model-parallel-size", "0",
-     "a plan read from here has one mesh for all stages"},
-    {"encoder-pipeline-model-parallel-size", "0",
-     "a plan read from here has one mesh for all stages"},
-    {"pipeline-model-parallel-split-rank", "", "a plan read from here has one pipeline of blocks"},
-    {"standalone-embedding-stage", "false", "use --pipeline-model-parallel-layout"},
-    {"num-microbatches-with-partial-activation-checkpoints", "",
-     "a plan makes the same again in all micro-batches"},
-    {"model-parallel-size", "", "Megatron-LM takes --tensor-model-parallel-size"},
-    {"checkpoint-activations", "false", "Megatron-LM takes --recompute-activations"},
-    {"batch-size", "", "Megatron-LM takes --micro-batch-size"},
 };
 
 // A choice of the recipes' argument `recompute`, and Megatron's name for that module in
@@ -137,8 +85,9 @@ class CoreWriter {
   void add(const std::string& flag, const std::string& value, std::string comment,
            std::string_view setting = "") {
     comment += line_of_setting(job_, setting);
-    const bool on = value.empty();
-    out_.push_back({flag, value, field_of(flag), on ? "true" : "", std::move(comment)});
+    // A switch that turns something off is a field that is false.
+    const char* on = flag.starts_with("no-") ? "false" : "true";
+    out_.push_back({flag, value, field_of_flag(flag), value.empty() ? on : "", std::move(comment)});
   }
   tl::unexpected<Error> refuse(std::string_view setting, const std::string& why) const {
     return cannot_express(job_, target_, setting, why);
@@ -212,11 +161,16 @@ class CoreWriter {
     if (s_.token_order != "zigzag") {
       return refuse(
           "token_order",
-          fmt::format("its rings give each rank two pieces of the tokens, one from either "
-                      "end (zigzag); the plan has the order '{}'",
-                      s_.token_order));
+          fmt::format(
+              "its context parallelism gives each rank two pieces of the tokens, one from either "
+              "end (zigzag); the plan has the order '{}'",
+              s_.token_order));
     }
-    add("cp-comm-type", "p2p", "keys and values travel around a ring", "context");
+    if (s_.context == ContextForm::kGather) {
+      add("cp-comm-type", "all_gather", "each rank gathers all keys and values", "context");
+    } else {
+      add("cp-comm-type", "p2p", "keys and values travel around a ring", "context");
+    }
     return {};
   }
 
@@ -248,6 +202,7 @@ class CoreWriter {
       add("data-parallel-sharding-strategy", s_.zero == 2 ? "optim_grads" : "optim_grads_params",
           s_.zero == 2 ? "gradients rest in shards too" : "gradients and parameters too", "zero");
       add("ckpt-format", "fsdp_dtensor", "the only format of checkpoints that Megatron-FSDP takes");
+      add("no-gradient-accumulation-fusion", "", "gradients of shards are no buffers to add to");
     }
     if (s_.gathered_ahead > 1) {
       return refuse("gathered_ahead",
@@ -376,9 +331,6 @@ class CoreReader {
   }
 
   Status check_unsaid() const {
-    for (const Unsaid& one : kUnsaid) {
-      if (has(one.flag) && text(one.flag, "") != one.without) return refuse(one.flag, one.why);
-    }
     if (text("hybrid-layer-pattern", "").find('|') != std::string::npos)
       return refuse("hybrid-layer-pattern", "stages are read of --pipeline-model-parallel-layout");
     return {};
@@ -388,8 +340,11 @@ class CoreReader {
     const std::string form = text("cp-comm-type", "p2p");
     if (form == "a2a") {
       s_.context = ContextForm::kHeads;
+    } else if (form == "all_gather") {
+      s_.context = ContextForm::kGather;
     } else if (s_.cp > 1 && form != "p2p") {
-      return unknown("cp-comm-type", "p2p (a ring) or a2a (heads), the same in all layers");
+      return unknown("cp-comm-type",
+                     "p2p (a ring), all_gather or a2a (heads), the same in all layers");
     }
     return {};
   }
@@ -614,6 +569,13 @@ Result<std::string> written_out(std::string_view layout, size_t& at, bool inside
 
 }  // namespace
 
+std::string field_of_flag(std::string_view flag) {
+  for (const auto& [known, field] : kFields) {
+    if (flag == known) return field;
+  }
+  return "";
+}
+
 std::string flag_of_field(std::string_view field) {
   for (const auto& [flag, known] : kFields) {
     if (field == known) return flag;
@@ -642,6 +604,17 @@ std::vector<std::map<std::string, std::string>> core_fixes() {
   std::vector<std::map<std::string, std::string>> out = {{}};
   for (const char* recompute : {"none", "selective", "full"})
     out.push_back({{"replicas_apart", "0"}, {"recompute", recompute}});
+  return out;
+}
+
+DegreeGrid core_grid() {
+  DegreeGrid out;
+  out.tensor = {{"heads", "ffn", "vocab", "seq"}};
+  out.context = {{"seq~kv", "seq"}};
+  out.experts = out.pipelines = true;
+  out.recompute = {"none", "norm+core", "full"};
+  out.schedules = {{"1f1b", {1}}, {"interleaved", {2, 3, 4, 6, 8}}};
+  out.sharded = {0, 1};
   return out;
 }
 

@@ -29,6 +29,9 @@ struct CoreArgument {
 // (ExportTarget::fixes): ranks in Megatron's order, and the same recomputation in all blocks.
 std::vector<std::map<std::string, std::string>> core_fixes();
 
+// Returns the degrees and switches that Megatron-Core runs, for planners (ExportTarget::grid).
+DegreeGrid core_grid();
+
 // Returns the arguments for the plan's settings and the model's sizes, in the order in which they
 // are written.
 Result<std::vector<CoreArgument>> core_arguments(const ExportJob& job, std::string_view target);
@@ -37,6 +40,8 @@ Result<std::vector<CoreArgument>> core_arguments(const ExportJob& job, std::stri
 using CoreValues = std::map<std::string, std::string, std::less<>>;
 // Returns the flag of a field, "tensor-model-parallel-size"; "" if the table has no such field.
 std::string flag_of_field(std::string_view field);
+// Returns the field of a flag, "model.tensor_model_parallel_size"; "" if the table has no such flag.
+std::string field_of_flag(std::string_view flag);
 Result<ExportSettings> read_core(const CoreValues& values, int64_t ranks, const Graph& forward,
                                  std::string_view target);
 

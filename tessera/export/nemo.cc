@@ -1,6 +1,6 @@
-// NeMo: writes YAML that overrides a recipe of Megatron Bridge, the NeMo framework's library that
-// trains language models on Megatron-Core. The reader supports two levels of keys, because the
-// writer uses no more.
+// NeMo: writes a script that starts a recipe of Megatron Bridge, the NeMo framework's library that
+// trains language models on Megatron-Core, with overrides of its configuration. The reader takes
+// such a script, or YAML of two levels with the same fields.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,128 +10,141 @@
 
 #include "tessera/base/text.h"
 #include "tessera/export/megatron_core.h"
+#include "tessera/export/shell.h"
 #include "tessera/export/sizes.h"
+#include "tessera/export/structured.h"
 
 namespace tessera {
 namespace {
 
 constexpr std::string_view kNemo = "nemo";
 
-std::string yaml_value(const CoreArgument& argument) {
+// Returns the value as an override of Hydra has it, in quotes where the shell would read signs.
+std::string override_value(const CoreArgument& argument) {
   const std::string& value = argument.field_value.empty() ? argument.value : argument.field_value;
   if (argument.flag == "recompute-modules")
-    return fmt::format("[{}]", join(split_text(value, ' '), ", "));
-  return value.find_first_of("|*") == std::string::npos ? value : fmt::format("\"{}\"", value);
+    return fmt::format("[{}]", join(split_text(value, ' '), ","));
+  return value.find_first_of("|*(") == std::string::npos ? value : fmt::format("\"{}\"", value);
+}
+
+// Recipes of Megatron Bridge, by the sizes of their models.
+struct BridgeRecipe {
+  const char* family;
+  int64_t layers, hidden;
+  const char* name;
+};
+constexpr BridgeRecipe kBridgeRecipes[] = {
+    {"llama", 16, 2048, "llama32_1b_pretrain_config"},
+    {"llama", 28, 3072, "llama32_3b_pretrain_config"},
+    {"llama", 32, 4096, "llama3_8b_pretrain_config"},
+    {"llama", 80, 8192, "llama3_70b_pretrain_config"},
+    {"llama", 126, 16384, "llama31_405b_pretrain_config"},
+    {"mixtral", 48, 2048, "qwen3_30b_a3b_pretrain_config"},
+};
+
+std::string bridge_recipe_of(const Model& model) {
+  for (const BridgeRecipe& recipe : kBridgeRecipes) {
+    if (model.family == recipe.family && spec_number(model, "layers") == recipe.layers &&
+        spec_number(model, "hidden") == recipe.hidden)
+      return recipe.name;
+  }
+  return "";
 }
 
 Result<std::string> write_nemo(const ExportJob& job) {
   TESSERA_TRY(const auto arguments, core_arguments(job, kNemo));
   TESSERA_TRY(const ModelSizes sizes, model_sizes(job.model));
-  std::string out;
+  std::string out = "#!/usr/bin/env bash\n";
   for (const std::string& line : heading(job, nemo_target())) out += fmt::format("# {}\n", line);
   for (const std::string& key : sizes.left_out)
     out += fmt::format("# Not said to NeMo: {}.\n", key);
-  const int64_t ranks = job.settings.ranks(), a_node = std::min(ranks, job.node_size);
+  const std::string recipe = bridge_recipe_of(job.model);
+  out += "# Start: bash THIS_FILE in a checkout of Megatron Bridge.\n";
+  if (recipe.empty()) {
+    out +=
+        "# No recipe of Megatron Bridge has these sizes: take one whose model is alike as RECIPE; "
+        "the "
+        "sizes below override its own.\n";
+  }
+  out += "OVERRIDES=(\n";
+  size_t width = 0;
+  std::vector<std::pair<std::string, std::string>> lines;
+  for (const CoreArgument& argument : arguments) {
+    if (argument.field.empty()) continue;
+    std::string word = fmt::format("{}={}", argument.field, override_value(argument));
+    if (word.find('"') != std::string::npos) word = fmt::format("'{}'", word);
+    constexpr size_t kWidest = 60;
+    if (word.size() <= kWidest) width = std::max(width, word.size());
+    lines.emplace_back(std::move(word), argument.comment);
+  }
+  for (const auto& [word, comment] : lines)
+    out += fmt::format("  {:<{}}  # {}\n", word, width, comment);
   // Before Blackwell, Megatron-Core demands that a device has one work queue; Megatron-FSDP demands
   // more than one.
   const ExportSettings& s = job.settings;
   const bool one_queue = s.zero < 2 && (s.tp > 1 || s.cp > 1);
+  out += ")\n";
+  if (one_queue) out += "export CUDA_DEVICE_MAX_CONNECTIONS=1\n";
+  if (s.zero >= 2) out += "unset CUDA_DEVICE_MAX_CONNECTIONS\n";
   out += fmt::format(
-      "# Start: {}torchrun --nnodes {} --nproc-per-node {} SCRIPT --config-file THIS_FILE\n",
-      one_queue ? "CUDA_DEVICE_MAX_CONNECTIONS=1 " : "", (ranks + a_node - 1) / a_node, a_node);
-  // Groups of arguments are written in the order of their first arguments; inside a group, the
-  // order of the arguments is kept.
-  std::vector<std::string> order;
-  std::map<std::string, std::string> groups;
-  std::string top;
-  for (const CoreArgument& argument : arguments) {
-    if (argument.field.empty()) continue;
-    const size_t dot = argument.field.find('.');
-    if (dot == std::string::npos) {
-      top += fmt::format("{}: {}  # {}\n", argument.field, yaml_value(argument), argument.comment);
-      continue;
-    }
-    const std::string group = argument.field.substr(0, dot);
-    if (!groups.contains(group)) order.push_back(group);
-    groups[group] += fmt::format("  {}: {}  # {}\n", argument.field.substr(dot + 1),
-                                 yaml_value(argument), argument.comment);
-  }
-  for (const std::string& group : order) out += fmt::format("{}:\n{}", group, groups[group]);
-  return out + top;
+      "torchrun {} scripts/training/run_recipe.py --recipe {} --mode pretrain --dataset mock "
+      "\"${{OVERRIDES[@]}}\" \"$@\"\n",
+      launcher_flags(job), recipe.empty() ? "\"$RECIPE\"" : recipe);
+  return out;
 }
 
-// Returns the value of a line "key: value  # comment", without quotes and comment.
-std::string plain(std::string_view value) {
-  char quote = 0;
-  size_t end = value.size();
-  for (size_t i = 0; i < value.size(); ++i) {
-    if (quote == 0 && value[i] == '#' && (i == 0 || value[i - 1] == ' ')) {
-      end = i;
-      break;
+// Reads YAML, or a script that starts run_recipe.py with flags and overrides.
+Result<SaidKeys> scan_nemo(const std::string& text) {
+  if (text.find("run_recipe") == std::string::npos && text.find("OVERRIDES") == std::string::npos)
+    return keys_of_yaml(text, kNemo);
+  SaidKeys out = flags_of_script(text);
+  for (SaidKey& key : out) {
+    if (key.name.find('.') == std::string::npos) {
+      if (const std::string field = field_of_flag(key.name); !field.empty()) key.name = field;
     }
-    if (value[i] == quote) {
-      quote = 0;
-    } else if (quote == 0 && (value[i] == '"' || value[i] == '\'')) {
-      quote = value[i];
-    }
-  }
-  std::string out(trim(value.substr(0, end)));
-  if (out.size() >= 2 && (out.front() == '"' || out.front() == '\'') && out.back() == out.front())
-    out = out.substr(1, out.size() - 2);
-  if (out.starts_with('[') && out.ends_with(']')) {
-    out = out.substr(1, out.size() - 2);
-    std::string words;
-    for (const std::string& word : split_text(out, ',')) {
-      if (!words.empty()) words += ' ';
-      words += trim(word);
-    }
-    return words;
+    key.value = plain_value(key.value);
   }
   return out;
 }
 
-Result<ExportSettings> read_nemo(const std::string& text, int64_t ranks, const Graph& forward) {
+Result<ExportSettings> settings_of_nemo(const SettingsRequest& request) {
   CoreValues values;
-  std::string group;
-  int number = 0;
-  for (const std::string& line : split_text(text, '\n')) {
-    ++number;
-    const std::string_view rest = trim(line);
-    if (rest.empty() || rest.starts_with('#')) continue;
-    const size_t colon = rest.find(':');
-    if (colon == std::string_view::npos) {
-      return invalid_input(
-          fmt::format("nemo: line {}: expected 'key: value', found '{}'", number, rest));
+  for (const SaidKey& key : request.said) {
+    if (const std::string flag = flag_of_field(key.name); !flag.empty()) values[flag] = key.value;
+    const bool narrow =
+        key.value.find("fp8") != std::string::npos || key.value.find("fp4") != std::string::npos;
+    if (key.name == "mixed_precision" && narrow) {
+      return SaidValues(request.said, kNemo)
+          .refuse("mixed_precision", "a precision of 16 bits or more");
     }
-    const std::string key(rest.substr(0, colon)), value = plain(rest.substr(colon + 1));
-    const bool inside = line.starts_with(' ');
-    if (!inside) group = value.empty() ? key : "";
-    if (value.empty()) continue;
-    const std::string field = inside ? fmt::format("{}.{}", group, key) : key;
-    if (const std::string flag = flag_of_field(field); !flag.empty()) values[flag] = value;
-    if (field == "mixed_precision" &&
-        (value.find("fp8") != std::string::npos || value.find("fp4") != std::string::npos))
-      values["fp8-format"] = value;
-    if (field == "mixed_precision" && value.starts_with("bf16")) values["bf16"] = "true";
-    if (field == "mixed_precision" && value.starts_with("fp16")) values["fp16"] = "true";
-    if (field == "ddp.grad_reduce_in_fp32" && value == "false")
+    if (key.name == "mixed_precision" && key.value.starts_with("bf16")) values["bf16"] = "true";
+    if (key.name == "mixed_precision" && key.value.starts_with("fp16")) values["fp16"] = "true";
+    if (key.name == "ddp.use_megatron_fsdp") values["use-megatron-fsdp"] = key.value;
+    if (key.name == "model.bf16") values["bf16"] = key.value;
+    if (key.name == "model.fp16") values["fp16"] = key.value;
+    if (key.name == "ddp.grad_reduce_in_fp32" && key.value == "false")
       values["grad-reduce-in-bf16"] = "true";
   }
-  return read_core(values, ranks, forward, kNemo);
+  TESSERA_TRY(const int64_t ranks, ranks_of(request, "nnodes", "nproc-per-node", kNemo));
+  return read_core(values, ranks, request.forward, kNemo);
 }
 
 }  // namespace
 
 ExportTarget nemo_target() {
-  return {std::string(kNemo),
-          "YAML that overrides a recipe of Megatron Bridge",
-          "NeMo Megatron Bridge 0.4",
-          core_fixes(),
-          true,
-          write_nemo,
-          read_nemo,
-          {"gpt", "llama", "mixtral", "nemotron_h"},
-          "nemo"};
+  ExportTarget out;
+  out.name = kNemo;
+  out.summary = "a shell script that starts a recipe of Megatron Bridge with overrides";
+  out.version = "NeMo Megatron Bridge 0.4 to 0.6";
+  out.fixes = core_fixes();
+  out.write = write_nemo;
+  out.scan = scan_nemo;
+  out.settings = settings_of_nemo;
+  out.families = {"gpt", "llama", "mixtral", "nemotron_h"};
+  out.style = "nemo";
+  out.endings = {".sh", ".yaml", ".yml"};
+  out.grid = core_grid();
+  return out;
 }
 
 }  // namespace tessera

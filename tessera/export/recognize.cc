@@ -371,6 +371,21 @@ class Recognizer {
   }
 
   // ---- what is inside a layer
+  // Returns whether attention whose tokens are cut works with the keys of all tokens at once, instead
+  // of one rank's keys after the other's.
+  bool gathers_keys() const {
+    bool cuts = false, loops = false;
+    for (const Op& op : training_.ops()) {
+      if (op.phase != Phase::kForward || info_of(op).work != WorkClass::kAttention) continue;
+      const OpPlan& planned = resolved_.ops[op.id.index()];
+      for (size_t d = 0; d < planned.dims.size(); ++d) {
+        cuts = cuts || (op.annotation.dims[d].name == "seq" && !planned.dims[d].axes.empty());
+        loops = loops || planned.dims[d].steps > 1;
+      }
+    }
+    return cuts && !loops;
+  }
+
   void find_context() {
     ExportSettings& s = out_.settings;
     if (s.cp == 1) return;
@@ -385,6 +400,7 @@ class Recognizer {
         }
       });
     }
+    if (s.context == ContextForm::kRing && gathers_keys()) s.context = ContextForm::kGather;
     out_.origins.try_emplace("context", out_.origins["cp"]);
     s.token_order = plan_.reorders.empty() ? "none" : plan_.reorders.front().as;
     out_.origins["token_order"] =

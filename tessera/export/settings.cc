@@ -129,8 +129,11 @@ std::string ExportSettings::str() const {
   add("ep", ep, 1);
   add("tp", tp, 1);
   if (stages_inside) parts.emplace_back("stages_inside");
-  if (cp > 1)
-    parts.push_back(context == ContextForm::kHeads ? "context=heads" : "context=" + token_order);
+  if (cp > 1) {
+    parts.push_back(context == ContextForm::kHeads    ? "context=heads"
+                    : context == ContextForm::kGather ? "context=gather," + token_order
+                                                      : "context=" + token_order);
+  }
   if (sequence_shard) parts.emplace_back("sequence_shard");
   if (tp > 1 && !vocabulary) parts.emplace_back("vocabulary=whole");
   add("chunks", chunks, 1);
@@ -161,6 +164,10 @@ Result<Plan> plan_of(const ExportSettings& s, const Graph& forward) {
           "heads over the ranks of a sequence stand beside data parallelism alone: expected pp, tp "
           "and ep of 1 and no recomputation");
     }
+  }
+  if (s.cp > 1 && s.context == ContextForm::kGather) {
+    // Without the loop over the keys' pieces a rank works with the keys of all tokens at once.
+    std::erase_if(plan.splits, [](const SplitEntry& split) { return split.dim == "kv"; });
   }
   if (!s.vocabulary) {
     std::erase_if(plan.splits, [](const SplitEntry& split) { return split.dim == "vocab"; });

@@ -33,7 +33,8 @@ namespace tessera {
 
 // How attention works when several ranks share a sequence. kRing: keys and values travel around a
 // ring of the ranks. kHeads: all-to-alls give each rank whole sequences of some heads (Ulysses).
-enum class ContextForm : uint8_t { kRing, kHeads };
+// kGather: each rank gathers the keys and values of all tokens.
+enum class ContextForm : uint8_t { kRing, kHeads, kGather };
 
 struct ExportSettings {
   int64_t pp = 1;
@@ -48,7 +49,7 @@ struct ExportSettings {
   // ep, tp}. Neighbouring ranks (apart from cp, ep and tp) are then stages instead of replicas.
   bool stages_inside = false;
   ContextForm context = ContextForm::kRing;
-  std::string token_order = "zigzag";  // for kRing: "zigzag", "striped", "none"
+  std::string token_order = "zigzag";  // for kRing and kGather: "zigzag", "striped", "none"
   bool sequence_shard = false;         // whether tp cuts the tokens between the ops that it cuts
   bool vocabulary = true;              // whether tp cuts embedding, head and loss by vocab
   int64_t chunks = 1;                  // number of stages on each place of the pipeline

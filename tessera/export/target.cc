@@ -10,8 +10,9 @@
 namespace tessera {
 
 const std::vector<ExportTarget>& export_targets() {
-  static const std::vector<ExportTarget> all = {torchtitan_target(), megatron_target(),
-                                                deepspeed_target(), nemo_target()};
+  static const std::vector<ExportTarget> all = {
+      torchtitan_target(), megatron_target(),   deepspeed_target(),   nemo_target(),
+      fsdp2_target(),      accelerate_target(), transformers_target()};
   return all;
 }
 
@@ -20,6 +21,53 @@ const ExportTarget* find_export_target(std::string_view name) {
   const auto found = std::find_if(all.begin(), all.end(),
                                   [&](const ExportTarget& target) { return target.name == name; });
   return found == all.end() ? nullptr : &*found;
+}
+
+Result<ReadSettings> read_settings(const ExportTarget& target, const std::string& text,
+                                   int64_t ranks, const Graph& forward) {
+  TESSERA_TRY(const SaidKeys said, target.scan(text));
+  TESSERA_TRY(const KeyUses uses, sort_keys(key_table(target.name), said));
+  ReadSettings out;
+  TESSERA_TRY(out.settings, target.settings({said, ranks, forward}));
+  out.unread = uses.unread();
+  return out;
+}
+
+Result<const ExportTarget*> target_of_text(const std::string& path, const std::string& text) {
+  const ExportTarget* best = nullptr;
+  int64_t most = 0;
+  std::vector<std::string> forms;
+  for (const ExportTarget& target : export_targets()) {
+    forms.push_back(fmt::format("{} ({})", target.name, join(target.endings, ", ")));
+    const bool ends =
+        std::any_of(target.endings.begin(), target.endings.end(),
+                    [&](const std::string& ending) { return path.ends_with(ending); });
+    if (!ends) continue;
+    const auto said = target.scan(text);
+    const int64_t known = said ? known_keys(key_table(target.name), *said) : 0;
+    if (known <= most) continue;
+    most = known;
+    best = &target;
+  }
+  if (best != nullptr) return best;
+  return invalid_input(
+      fmt::format("{}: expected a configuration of one of {}, found none of their keys", path,
+                  join(forms, ", ")));
+}
+
+Result<int64_t> ranks_of(const SettingsRequest& request, std::string_view nodes,
+                         std::string_view of_a_node, std::string_view target) {
+  const SaidValues values(request.said, target);
+  const auto some = values.number(nodes, 1), each = values.number(of_a_node, 0);
+  if (some && each && *each > 0) return *some * *each;
+  if (request.ranks > 0) return request.ranks;
+  return invalid_input(fmt::format(
+      "{}: expected --ranks, how many the launcher starts: the text does not say it", target));
+}
+
+std::string launcher_flags(const ExportJob& job) {
+  const int64_t ranks = job.settings.ranks(), a_node = std::min(ranks, job.node_size);
+  return fmt::format("--nnodes {} --nproc-per-node {}", (ranks + a_node - 1) / a_node, a_node);
 }
 
 std::string origin_of(const ExportJob& job, std::string_view setting) {

@@ -175,8 +175,15 @@ bool asks_for_offload(const PlanQuestion& question) {
   return fixed != question.fixed.end() && fixed->second != offload_names().front();
 }
 
-Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
-  if (asks_for_offload(question)) return find_offloaded(question, question.fixed.at("offload"));
+// Answers as the planner megatron_grid. It simulates more programs than other planners, because a
+// baseline must not lose through errors of the formula.
+Result<PlanAnswer> find_in_megatron_grid(const PlanQuestion& question) {
+  PlanQuestion wider = question;
+  if (wider.evaluations == 0) wider.evaluations = kBaselinePrograms;
+  return find_in_space(wider, megatron_space);
+}
+
+Result<PlanAnswer> find_by_mechanisms(const PlanQuestion& question) {
   Expanded found{question, {}};
   if (question.uses(Mechanism::kExpansion)) {
     TESSERA_TRY(found, find_with_expansions(question, find_with_tables));
@@ -192,6 +199,16 @@ Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
   return find_with_recipes(found.question, std::move(answer));
 }
 
+// Answers with the faster one of what the mechanisms find and of the best of the baseline's grid,
+// which is a candidate of every search.
+Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
+  if (asks_for_offload(question)) return find_offloaded(question, question.fixed.at("offload"));
+  auto answer = find_by_mechanisms(question);
+  const auto baseline = find_in_megatron_grid(question);
+  const bool wins = baseline && baseline->best && (!answer || is_better(*baseline, *answer));
+  return wins ? baseline : answer;
+}
+
 }  // namespace
 
 const std::vector<Planner>& all_planners() {
@@ -200,12 +217,7 @@ const std::vector<Planner>& all_planners() {
        [](const PlanQuestion& question) { return find_automatically(question); }},
       {"megatron_grid",
        "all (tp, pp, dp, micro-batch, chunks, ZeRO, recompute) with Megatron's dims: the baseline",
-       [](const PlanQuestion& question) {
-         // Simulates more programs, because a baseline must not lose through errors of the formula.
-         PlanQuestion wider = question;
-         if (wider.evaluations == 0) wider.evaluations = kBaselinePrograms;
-         return find_in_space(wider, megatron_space);
-       }},
+       find_in_megatron_grid},
       {"alpa", "Alpa's: sub-meshes, dims of each unit inside a stage, stages by a dynamic program",
        alpa_plan},
       {"rannc", "RaNNC's: blocks of any graph, stages with replicas of their own, copies of these",

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "tessera/search/grid.h"
 #include "tessera/search/plan_search.h"
 #include "tessera/search/question.h"
 
@@ -22,25 +23,7 @@ Result<Space> whole_space(Ranking& ranking) {
   return space;
 }
 
-Result<Space> megatron_space(Ranking& ranking) {
-  const std::vector<std::string> dims = dims_to_cut(ranking.fold().graph);
-  // Context parallelism: if the model compares queries with keys, the keys travel around the axis.
-  const bool has_keys = has(dims_to_cut(ranking.fold().graph, 0), "seq~kv");
-  const DimList context = has_keys ? DimList{"seq~kv", "seq"} : DimList{"seq"};
-  Space space;
-  const std::vector<DimList> tensor = {{"heads", "ffn", "vocab"}, {"heads", "ffn", "vocab", "seq"}};
-  space.lists = tensor;
-  const auto add_around = [&](const DimList& outer) {
-    space.lists.push_back(outer);
-    for (const DimList& inner : tensor) space.pairs.push_back({outer, inner});
-  };
-  if (has(dims, "seq")) add_around(context);
-  // Expert parallelism; other ops are cut along the batch.
-  if (has(dims, "experts")) add_around({"experts", "batch"});
-  space.recompute = {"none", "selective", "full"};
-  space.schedules = {{"1f1b"}, {"interleaved", kMoreChunks}};
-  return space;
-}
+Result<Space> megatron_space(Ranking& ranking) { return space_of_grid(megatron_grid(), ranking); }
 
 Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker& space_of) {
   TESSERA_TRY(const auto search, PlanSearch::begin(question));

@@ -16,6 +16,7 @@
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/cli/with_planning/planned_archive.h"
 #include "tessera/cli/with_planning/pricing.h"
+#include "tessera/cli/with_planning/read_job.h"
 #include "tessera/import/export_weights.h"
 #include "tessera/plan/load.h"
 #include "tessera/search/planner.h"
@@ -76,18 +77,13 @@ std::string trip_text(const RoundTrip& trip, const Pricing& pricing) {
 
 // Writes the plan that a framework's text asks for.
 Result<int> read_from(const ExportOptions& options, const ExportTarget& target) {
-  TESSERA_TRY(const std::string text, read_file(options.from));
-  TESSERA_TRY(const Model model, build_model(options.model, 1));
-  auto back = read_export(target, text, options.ranks, model);
-  if (!back) {
-    back.error().message = fmt::format("{}: {}", options.from, back.error().message);
-    return tl::unexpected(std::move(back.error()));
-  }
+  TESSERA_TRY(const ReadBack back, read_job(target, options.from, options.model, options.ranks));
+  for (const std::string& line : back.unread) fmt::print(stderr, "note: {}\n", message_line(line));
   if (!options.out.empty()) {
-    TESSERA_TRY_VOID(write_file(options.out, back->plan_text));
+    TESSERA_TRY_VOID(write_file(options.out, back.plan_text));
     return 0;
   }
-  return print(back->plan_text);
+  return print(back.plan_text);
 }
 
 // ---- --plan auto
@@ -187,8 +183,6 @@ Status check_options(const ExportOptions& options) {
     return invalid_input("export: expected --plan, the plan to write, or --from, a file to read");
   if (!options.from.empty() && (options.check || options.json))
     return invalid_input("export: --check and --json go with --plan, not with --from");
-  if (!options.from.empty() && options.ranks == 0)
-    return invalid_input("export: --from needs --ranks, how many the launcher starts");
   if (options.check && options.cluster.empty())
     return invalid_input("export: --check needs --cluster, the machine to predict a step on");
   if (options.plan == "auto" && options.cluster.empty())
@@ -268,6 +262,16 @@ Result<int> run_export(const ExportOptions& given) {
 
 }  // namespace
 
+Result<ReadBack> read_job(const ExportTarget& target, const std::string& path,
+                          const std::string& model, int64_t ranks) {
+  TESSERA_TRY(const std::string text, read_file(path));
+  TESSERA_TRY(const Model built, build_model(model, 1));
+  auto back = read_export(target, text, ranks, built);
+  if (back) return back;
+  back.error().message = fmt::format("{}: {}", path, back.error().message);
+  return tl::unexpected(std::move(back.error()));
+}
+
 void add_export(Commands& commands) {
   const auto options = std::make_shared<ExportOptions>();
   Command command = commands.add(
@@ -296,7 +300,10 @@ void add_export(Commands& commands) {
                "more than 2 %, or if the plan fits and what is read back does not");
   command.option("--from", options->from,
                  "Read this file of the framework and print the plan that it asks for");
-  command.option("--ranks", options->ranks, "Ranks that the launcher starts, for --from").ranks();
+  command
+      .option("--ranks", options->ranks,
+              "Ranks that the launcher starts, for --from where the file does not say it")
+      .ranks();
   command.flag("--json", options->json, "Print JSON");
   command.footer(
       "What each framework can express: docs/reference/export.md\n\n"

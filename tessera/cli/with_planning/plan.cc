@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_planning/commands.h"
+#include "tessera/cli/with_planning/plan_for.h"
 #include "tessera/cli/with_planning/planned_archive.h"
 #include "tessera/cli/with_planning/pricing.h"
 #include "tessera/compile/optimizer_text.h"
@@ -31,7 +33,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct PlanOptions {
-  std::string subject, named, model, cluster, planner = "auto", out, memory_limit, optimizer;
+  std::string subject, named, model, cluster, planner = "auto", out, memory_limit, optimizer,
+                                              target;
   PricingOptions pricing;
   std::vector<std::string> fixed;
   std::string with;
@@ -231,6 +234,9 @@ std::string answer_json(const PlanAnswer& answer, const PlanQuestion& question,
   return dumped(out) + "\n";
 }
 
+// Sequences a step for each device, where --batch is not given with --for.
+constexpr int64_t kUsualSequences = 8;
+
 Result<PlanQuestion> question_of(const PlanOptions& options, const Pricing& pricing) {
   PlanQuestion question;
   question.model = options.subject;
@@ -242,7 +248,8 @@ Result<PlanQuestion> question_of(const PlanOptions& options, const Pricing& pric
   TESSERA_TRY(question.without, parse_mechanisms(without == nullptr ? "" : without));
   TESSERA_TRY(question.optimizer, parse_optimizer_text(options.optimizer));
   TESSERA_TRY(question.compute, parse_dtype(pricing.precision));
-  TESSERA_TRY(question.batch, batch_of(options.subject, options.batch, 0));
+  const int64_t usual = options.target.empty() ? 0 : kUsualSequences * pricing.cluster.devices();
+  TESSERA_TRY(question.batch, batch_of(options.subject, options.batch, usual));
   if (question.batch == 0) return invalid_input("plan: expected --batch, the sequences of a step");
   for (const std::string& fixed : options.fixed) {
     const size_t equals = fixed.find('=');
@@ -258,14 +265,41 @@ Result<PlanQuestion> question_of(const PlanOptions& options, const Pricing& pric
   return question;
 }
 
+// Searches for a plan that a framework runs (--for), with what it assumes where the user says
+// nothing.
+Result<int> search_for(const PlanOptions& options, const PlanQuestion& question,
+                       const Pricing& pricing, SearchProgress& progress) {
+  PlanForRequest request{find_export_target(options.target),
+                         options.cluster,
+                         &pricing,
+                         options.out,
+                         {},
+                         options.json,
+                         options.explain};
+  if (options.planner != "auto" || !options.with.empty())
+    return invalid_input("plan: --planner and --with do not go with --for");
+  if (options.batch == 0) {
+    request.assumed.push_back(fmt::format("batch {} sequences, {} a device, as none is given",
+                                          question.batch, kUsualSequences));
+  }
+  if (options.memory_limit.empty() && question.memory_limit_bytes > 0)
+    request.assumed.emplace_back("5 % of a device is kept free, as --memory-limit is not given");
+  auto code = plan_for(question, request);
+  progress.clear();
+  return code;
+}
+
 Result<int> search(const PlanOptions& options) {
   if (options.cluster.empty()) {
     return invalid_input(
         "plan: expected --cluster, the machine for which a plan is wanted (dgx-a100:8, local)");
   }
   TESSERA_TRY(Cluster cluster, load_cluster(options.cluster));
-  TESSERA_TRY(const Pricing pricing, decide_pricing(options.pricing, std::move(cluster),
-                                                    {options.subject, "", 0, options.named}));
+  PricingOptions asked = options.pricing;
+  const ExportTarget* target = find_export_target(options.target);
+  if (asked.style.empty() && target != nullptr) asked.style = target->style;
+  TESSERA_TRY(const Pricing pricing,
+              decide_pricing(asked, std::move(cluster), {options.subject, "", 0, options.named}));
   TESSERA_TRY(PlanQuestion question, question_of(options, pricing));
   SearchProgress progress;
   question.progress = [&](const std::string& what) { progress.show("plan: " + what); };
@@ -275,6 +309,7 @@ Result<int> search(const PlanOptions& options) {
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     return interrupt.asked() || (options.seconds > 0 && taken.count() >= options.seconds);
   };
+  if (!options.target.empty()) return search_for(options, std::move(question), pricing, progress);
   TESSERA_TRY(PlanAnswer answer, find_plan(question, options.planner));
   if (answer.best) answer.plan = with_style(answer.plan, pricing);
   progress.clear();
@@ -325,6 +360,12 @@ void add_plan(Commands& commands) {
   command.option("--cluster", options->cluster,
                  "Machine: a preset and its nodes (dgx-a100:8), local, or a TOML file");
   command.option("--batch", options->batch, "Sequences a step over all ranks").at_least(1);
+  command
+      .option(
+          "--for", options->target,
+          "Framework: search only what it runs, and print its launch text. The style is its own; "
+          "of plans that are as fast within the uncertainty the simplest is printed")
+      .one_of(plan_targets());
   command.option("--planner", options->planner, "Who finds the plan; the planners stand below")
       .default_text("auto");
   command.option(
@@ -359,6 +400,8 @@ void add_plan(Commands& commands) {
       "\nExamples:\n"
       "  tessera plan gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304 --cluster dgx-a100:4 "
       "--batch 256 --precision bfloat16 --explain --out plan.toml\n"
+      "  tessera plan llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256 "
+      "--cluster dgx-a100:1 --for torchtitan --out planned.py\n"
       "  tessera plan 'megatron(tp=2,dp=2)' --model gpt:layers=4,hidden=128,heads=4 --out "
       "plan.toml\n");
   command.action([options]() -> Result<int> {

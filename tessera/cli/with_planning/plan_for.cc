@@ -1,0 +1,180 @@
+#include "tessera/cli/with_planning/plan_for.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tessera/base/json_text.h"
+#include "tessera/base/one_line.h"
+#include "tessera/base/text.h"
+#include "tessera/cli/output.h"
+#include "tessera/export/export.h"
+#include "tessera/search/grid.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+ExportRequest export_request(const PlanQuestion& question, const PlanForRequest& request,
+                             const std::string& plan) {
+  return {question.model, plan,
+          question.batch, request.pricing->precision,
+          request.target, question.cluster->type_of(0).devices};
+}
+
+// Returns the plan in the words of people: "tp=2 cp=2 pp=4 dp=4, ZeRO-1, recompute full, 8
+// micro-batches of 1".
+std::string words_of(const ExportSettings& s) {
+  std::vector<std::string> degrees;
+  for (const auto& [name, degree] :
+       {std::pair{"tp", s.tp}, std::pair{"cp", s.cp}, std::pair{"ep", s.ep}, std::pair{"pp", s.pp},
+        std::pair{"dp", s.dp}, std::pair{"replicas", s.replicas}}) {
+    if (degree > 1) degrees.push_back(fmt::format("{}={}", name, degree));
+  }
+  std::string out = degrees.empty() ? "one rank" : join(degrees, " ");
+  if (s.zero > 0) out += fmt::format(", ZeRO-{}", s.zero);
+  if (s.pp > 1) {
+    out += s.chunks > 1 ? fmt::format(", {} with {} stages a rank", s.schedule, s.chunks)
+                        : fmt::format(", {}", s.schedule);
+  }
+  if (s.recompute != "none") out += fmt::format(", recompute {}", s.recompute);
+  return out +
+         fmt::format(", {} of {}",
+                     (s.micro_batches == 1 ? std::string("1 micro-batch")
+                                           : fmt::format("{} micro-batches", s.micro_batches)),
+                     s.micro_batch_size());
+}
+
+struct Offered {
+  const GridPlan* plan = nullptr;
+  Exported exported;
+  std::string words;
+};
+
+// Returns the plans as the target has them, in the answer's order.
+Result<std::vector<Offered>> offered_of(const PlanQuestion& question, const PlanForRequest& request,
+                                        const GridAnswer& answer) {
+  std::vector<Offered> out;
+  for (const GridPlan& plan : answer.plans) {
+    TESSERA_TRY(Exported exported, export_plan(export_request(question, request, plan.text)));
+    std::string words = words_of(exported.settings);
+    out.push_back({&plan, std::move(exported), std::move(words)});
+  }
+  return out;
+}
+
+std::string row_of(const Offered& one) {
+  return fmt::format("{:.4g} s, {}: {}", *one.plan->candidate.step_s,
+                     short_bytes(std::llround(one.plan->candidate.need_bytes)), one.words);
+}
+
+std::vector<std::string> lines_of(const PlanQuestion& question, const PlanForRequest& request,
+                                  const GridAnswer& answer, const std::vector<Offered>& offered) {
+  const Offered& best = offered.front();
+  const double step_s = *best.plan->candidate.step_s;
+  std::vector<std::string> out;
+  out.push_back(fmt::format("{} on {}: {}", request.target->version, request.cluster, best.words));
+  out.push_back(fmt::format("step {:.4g} s (uncertainty {}), memory {} of {} a device", step_s,
+                            percent(answer.uncertainty, 0),
+                            short_bytes(std::llround(best.plan->candidate.need_bytes)),
+                            short_bytes(std::llround(answer.limit_bytes))));
+  out.push_back("priced with " + request.pricing->said);
+  for (const std::string& one : request.assumed) out.push_back(one);
+  std::vector<std::string> faster, slower;
+  for (size_t i = 1; i < offered.size(); ++i) {
+    (*offered[i].plan->candidate.step_s < step_s ? faster : slower).push_back(row_of(offered[i]));
+  }
+  if (!faster.empty()) {
+    out.push_back(fmt::format(
+        "this is the simplest of the plans that are as fast within the uncertainty; faster by "
+        "prediction:"));
+    for (const std::string& row : faster) out.push_back("  " + row);
+  }
+  if (!request.explain) return out;
+  out.push_back(fmt::format("{} choices ranked by formula, {} simulated, {} refused by the target",
+                            answer.ranked, answer.simulated, answer.refused));
+  if (!answer.refusal.empty()) out.push_back("first refused: " + answer.refusal);
+  out.push_back("entries: " + best.plan->candidate.choice.str());
+  if (!slower.empty()) out.emplace_back("slower:");
+  for (const std::string& row : slower) out.push_back("  " + row);
+  return out;
+}
+
+Json plan_json(const Offered& one) {
+  return {{"words", one.words},
+          {"choice", one.plan->candidate.choice.str()},
+          {"step_time_s", *one.plan->candidate.step_s},
+          {"memory_bytes", std::llround(one.plan->candidate.need_bytes)}};
+}
+
+std::string answer_json(const PlanQuestion& question, const PlanForRequest& request,
+                        const GridAnswer& answer, const std::vector<Offered>& offered) {
+  Json others = Json::array();
+  for (size_t i = 1; i < offered.size(); ++i) others.push_back(plan_json(offered[i]));
+  const Json out{{"model", question.model},
+                 {"cluster", request.cluster},
+                 {"for", request.target->name},
+                 {"version", request.target->version},
+                 {"style", to_string(question.options.style)},
+                 {"precision", request.pricing->precision},
+                 {"priced_with", request.pricing->said},
+                 {"batch", question.batch},
+                 {"best", plan_json(offered.front())},
+                 {"uncertainty", answer.uncertainty},
+                 {"memory_limit_bytes", std::llround(answer.limit_bytes)},
+                 {"others", std::move(others)},
+                 {"ranked", answer.ranked},
+                 {"simulated", answer.simulated},
+                 {"refused", answer.refused},
+                 {"notes", offered.front().exported.notes},
+                 {"plan", with_style(offered.front().plan->text, *request.pricing)},
+                 {"text", offered.front().exported.text}};
+  return dumped(out) + "\n";
+}
+
+Result<int> nothing_fits(const PlanForRequest& request, const GridAnswer& answer) {
+  if (answer.simulated == 0) {
+    return check_failed(fmt::format("plan: {} runs none of {} plans: {}", request.target->name,
+                                    answer.refused, answer.refusal));
+  }
+  return check_failed(fmt::format(
+      "plan: nothing that {} runs fits: the smallest of {} simulated plans needs {} of {}; more "
+      "devices, a smaller batch or a larger limit would help",
+      request.target->name, answer.simulated, short_bytes(std::llround(answer.least_bytes)),
+      short_bytes(std::llround(answer.limit_bytes))));
+}
+
+}  // namespace
+
+std::vector<std::string> plan_targets() {
+  std::vector<std::string> out;
+  for (const ExportTarget& target : export_targets()) out.push_back(target.name);
+  return out;
+}
+
+Result<int> plan_for(const PlanQuestion& question, const PlanForRequest& request) {
+  const auto accepts = [&](const std::string& plan) -> Status {
+    TESSERA_TRY(const Exported exported, export_plan(export_request(question, request, plan)));
+    return {};
+  };
+  TESSERA_TRY(const GridAnswer answer, find_in_grid(question, request.target->grid, accepts));
+  if (answer.plans.empty()) return nothing_fits(request, answer);
+  TESSERA_TRY(const auto offered, offered_of(question, request, answer));
+  const Exported& best = offered.front().exported;
+  if (!request.out.empty()) TESSERA_TRY_VOID(write_file(request.out, best.text));
+  if (request.json) return print(answer_json(question, request, answer, offered));
+  std::string text;
+  const bool to_file = !request.out.empty();
+  for (const std::string& line : lines_of(question, request, answer, offered))
+    text += fmt::format("{}{}\n", to_file || !request.target->has_comments ? "" : "# ", line);
+  if (to_file) return print(text);
+  // A text without comments is the output alone; what was found goes beside it.
+  if (request.target->has_comments) return print(text + best.text);
+  for (const std::string& note : best.notes) text += fmt::format("note: {}\n", message_line(note));
+  fmt::print(stderr, "{}", text);
+  return print(best.text);
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,50 @@
+// Searches the grid of a framework's degrees (plan/degree_grid.h) for plans that the framework runs.
+// The choices of the grid are ranked by formula as those of every planner are. Then the best of each
+// kind are simulated, the most promising first; a kind is which sorts of ranks a plan has (tensor,
+// context, experts, stages). Of the plans that are as fast as the fastest within the uncertainty of
+// the prediction, the answer begins with the simplest, which has the fewest sorts of ranks.
+//
+//   TESSERA_TRY(const GridAnswer answer, find_in_grid(question, grid, accepts));
+//   answer.plans.front().text     // the simplest of the plans that are as good as the fastest
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tessera/plan/degree_grid.h"
+#include "tessera/search/answer.h"
+#include "tessera/search/question.h"
+#include "tessera/search/ranking.h"
+
+namespace tessera {
+
+struct GridPlan {
+  PlanCandidate candidate;  // simulated, and fits
+  std::string text;         // of the plan
+  int64_t sorts = 0;        // of ranks beside replicas: 0 to 4
+};
+
+struct GridAnswer {
+  // The plans that fit. First the simplest that is as fast as the fastest within `uncertainty`; then
+  // the others, the fastest first. Empty: nothing that the framework runs fits.
+  std::vector<GridPlan> plans;
+  double uncertainty = 0;  // relative, of the fastest plan's step
+  size_t ranked = 0, simulated = 0, refused = 0;
+  std::string refusal;  // the first reason for which a plan was refused
+  // Of all simulated plans the least that a device needs, if none fits.
+  double least_bytes = 0, limit_bytes = 0;
+};
+
+// Returns an error for a plan, given as its text, that the framework does not run.
+using AcceptsPlan = std::function<Status(const std::string& plan)>;
+// Errors: those of find_plan(); no choice of the grid can be made.
+Result<GridAnswer> find_in_grid(const PlanQuestion& question, const DegreeGrid& grid,
+                                const AcceptsPlan& accepts);
+
+// Returns the choices of a grid for a model.
+Space space_of_grid(const DegreeGrid& grid, Ranking& ranking);
+// Returns Megatron's grid, the baseline of planners.
+DegreeGrid megatron_grid();
+
+}  // namespace tessera
