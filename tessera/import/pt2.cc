@@ -155,22 +155,25 @@ Result<pt2::LowerOptions> options_of(const std::map<std::string, std::string>& s
   return options;
 }
 
+// Reads the graph of an archive. Errors begin with the archive's path.
+Result<Lowered> lowered_graph(const std::string& path, const Archive& archive,
+                              const pt2::Program& program, const pt2::LowerOptions& options) {
+  pt2::Lowering lowering(archive, program, options);
+  Result<Lowered> lowered = lowering.run();
+  if (lowered || lowered.error().message.starts_with(path)) return lowered;
+  return invalid_input(fmt::format("{}: {}", path, lowered.error().message));
+}
+
 Result<ImportReport> import_archive(const ImportRequest& request) {
   TESSERA_TRY(const pt2::LowerOptions options, options_of(request.settings));
   TESSERA_TRY(const Archive archive, Archive::open(request.path));
   TESSERA_TRY(const pt2::Program program, pt2::read_program(archive));
-  pt2::Lowering lowering(archive, program, options);
-  Result<Lowered> lowered = lowering.run();
-  if (!lowered) {
-    const std::string& message = lowered.error().message;
-    if (message.starts_with(request.path)) return tl::unexpected(lowered.error());
-    return invalid_input(fmt::format("{}: {}", request.path, message));
-  }
+  TESSERA_TRY(Lowered lowered, lowered_graph(request.path, archive, program, options));
   ImportReport report;
   TESSERA_TRY(NewFolder folder, NewFolder::create(request.out));
-  TESSERA_TRY_VOID(write_weights(archive, *lowered, folder.file(kWeightsFile), report));
-  TESSERA_TRY_VOID(write_state(archive, program, *lowered, folder.file(pt2::kStateFile)));
-  TESSERA_TRY_VOID(write_file(folder.file(kGraphFile), to_text(lowered->graph)));
+  TESSERA_TRY_VOID(write_weights(archive, lowered, folder.file(kWeightsFile), report));
+  TESSERA_TRY_VOID(write_state(archive, program, lowered, folder.file(pt2::kStateFile)));
+  TESSERA_TRY_VOID(write_file(folder.file(kGraphFile), to_text(lowered.graph)));
   TESSERA_TRY_VOID(folder.commit());
   report.model = (std::filesystem::path(request.out) / kGraphFile).string();
   report.weights = (std::filesystem::path(request.out) / kWeightsFile).string();
@@ -182,6 +185,15 @@ bool is_archive(const std::string& path) {
 }
 
 }  // namespace
+
+Result<std::string> archive_graph(const std::string& path) {
+  TESSERA_TRY(const Archive archive, Archive::open(path));
+  TESSERA_TRY(const pt2::Program program, pt2::read_program(archive));
+  TESSERA_TRY(Lowered lowered, lowered_graph(path, archive, program, {}));
+  for (const Weight& weight : lowered.weights)
+    lowered.graph.tensor(lowered.graph.find_tensor(weight.name)).init = {Init::Kind::kNormal, 0.02};
+  return to_text(lowered.graph);
+}
 
 Importer pt2_importer() {
   return {

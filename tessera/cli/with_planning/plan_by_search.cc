@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "tessera/cli/with_planning/commands.h"
+#include "tessera/cli/with_planning/progress_line.h"
 #include "tessera/models/model.h"
 #include "tessera/search/planner.h"
 
@@ -25,7 +26,10 @@ Result<std::string> plan_by_search(const AutoQuestion& question) {
     search.cluster = &local;
   }
   if (question.ranks > 0) search.fixed["devices"] = std::to_string(question.ranks);
+  ProgressLine progress("plan auto");
+  search.progress = [&](const std::string& what) { progress.say(what); };
   TESSERA_TRY(const PlanAnswer answer, find_plan(search, "auto"));
+  progress.end();
   if (!answer.best) {
     std::string text = to_text(answer, search, false);
     return check_failed("plan auto: " + text.substr(0, text.find('\n')));

@@ -9,6 +9,7 @@
 #include "tessera/base/text_file.h"
 #include "tessera/cli/auto_plan.h"
 #include "tessera/cli/cli.h"
+#include "tessera/cli/machine.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/cluster/cluster.h"
@@ -50,7 +51,7 @@ Status add_curve(const ReportOptions& options, Report& page) {
 
 // Simulates the plans. The runs of the page point to the compiled plans, which `planned` keeps.
 Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Report& page) {
-  TESSERA_TRY(const Cluster cluster, load_cluster(options.cluster));
+  TESSERA_TRY(const Cluster cluster, load_machine(options.cluster));
   SimulateOptions simulate_options;
   TESSERA_TRY(simulate_options.style, parse_style(options.style));
   simulate_options.events = true;
