@@ -56,7 +56,7 @@ PAIRS = [  # model, plan, ranks, transport
     ("llama", "ring_attention(2)", 2, "threads"),
     ("llama", "tensor_parallel(2)", 2, "threads"),
     ("llama", "megatron(pp=2,micro_batches=4,recompute=full)", 2, "threads"),
-    ("llama", "fsdp(4)", 4, "threads"),
+    ("llama", "fsdp(4,prefetch=0)", 4, "threads"),
     ("llama", "zero(3,2)", 2, "mpi"),
     ("bert", "serial", 1, "threads"),
     ("bert", "data_parallel(2)", 2, "threads"),

@@ -7,25 +7,44 @@
 #include <array>
 #include <exception>
 #include <filesystem>
+#include <memory>
 #include <string_view>
 #include <vector>
 
 #include "tessera/base/doing.h"
 #include "tessera/base/limits.h"
 #include "tessera/base/text.h"
+#include "tessera/cli/defaults.h"
+#include "tessera/cli/described.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/planning_library.h"
+#include "tessera/cluster/cluster.h"
+#include "tessera/cost/style.h"
 #include "tessera/graph/precision.h"
+#include "tessera/models/model_name.h"
+#include "tessera/plan/recipe_aliases.h"
+#include "tessera/plan/recipes.h"
 
 namespace tessera::cli {
 namespace {
 
-constexpr std::string_view kFooter =
-    R"(MODEL  family:key=value,..., as gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304, or a path
-       to a Hugging Face config.json; tessera inspect --models
-P      a plan file, or a recipe call such as 'megatron(tp=2,pp=2,dp=2,zero=1)'; tessera plan --list
+// Other words for the dtypes of --precision.
+const Words kPrecisionWords = {{"bf16", "bfloat16"}, {"fp16", "float16"},  {"half", "float16"},
+                               {"fp32", "float32"},  {"float", "float32"}, {"fp64", "float64"},
+                               {"double", "float64"}};
 
-Exit codes: 0 success; 1 a check failed; 2 wrong input; 3 a fault at run time. Errors are one line.
+constexpr std::string_view kFooter =
+    R"(MODEL  a published name (meta-llama/Meta-Llama-3-8B), a Hugging Face config.json or its folder, a
+       .graph or .pt2, or family:key=value,..., as gpt:layers=24,hidden=1024,heads=16,seq=1024;
+       tessera inspect --models
+P      a plan file, or a recipe call such as 'fsdp(8)' or 'megatron(tp=2,pp=2,dp=2,zero=1)';
+       tessera plan --list
+CLUSTER  a preset with nodes (dgx-a100:2) or devices (16xA100), local, or a TOML file;
+       tessera inspect --list-clusters
+
+The file ./tessera.toml, or ~/.config/tessera/defaults.toml, may have defaults of --cluster, --style
+and --precision. Exit codes: 0 success; 1 a check failed; 2 wrong input; 3 a fault at run time.
+Errors are one line; with --json they are an object as well.
 
 Example:
   tessera verify gpt:layers=2,hidden=64,heads=4,seq=32,vocab=128 --plan 'megatron(tp=2,dp=2)'
@@ -36,43 +55,65 @@ struct Answered {
   int code;
 };
 
-// The commands in the order of the help text. A command whose `add` is null is in the planning
-// library.
-constexpr std::array<LibraryCommand, 21> kCommands = {{{"train", add_train},
-                                                       {"verify", add_verify},
+// A command of the program. `add` is null if the command is in the planning library.
+struct ProgramCommand {
+  std::string_view name;
+  void (*add)(Commands& commands) = nullptr;
+  bool has_defaults = false;  // whether the user's file of defaults goes for it (defaults.h)
+  // Whether it executes a model. Then the weights of an archive matter, and an archive (.pt2) is no
+  // MODEL before it is imported.
+  bool executes = false;
+};
+
+void add_completion(Commands& commands);
+void add_help(Commands& commands);
+
+// The commands in the order of the help text.
+constexpr std::array<ProgramCommand, 23> kCommands = {{{"train", add_train, false, true},
+                                                       {"verify", add_verify, false, true},
                                                        {"inspect", add_inspect},
-                                                       {"plan", nullptr},
-                                                       {"profile", add_profile},
-                                                       {"predict", nullptr},
-                                                       {"accuracy", nullptr},
-                                                       {"simulate", nullptr},
-                                                       {"report", nullptr},
+                                                       {"plan", nullptr, true},
+                                                       {"profile", add_profile, false, true},
+                                                       {"predict"},
+                                                       {"accuracy"},
+                                                       {"simulate", nullptr, true},
+                                                       {"report", nullptr, true},
                                                        {"diff", add_diff},
-                                                       {"reproduce", nullptr},
-                                                       {"shard", nullptr},
-                                                       {"export", nullptr},
-                                                       {"import", nullptr},
-                                                       {"launch", add_launch},
+                                                       {"reproduce"},
+                                                       {"shard"},
+                                                       {"export"},
+                                                       {"import"},
+                                                       {"launch", add_launch, false, true},
                                                        {"rescale", add_rescale},
-                                                       {"sample", add_sample},
-                                                       {"evaluate", add_evaluate},
+                                                       {"sample", add_sample, false, true},
+                                                       {"evaluate", add_evaluate, false, true},
                                                        {"checkpoint", add_checkpoint},
                                                        {"data", add_data},
-                                                       {"cache", add_cache}}};
+                                                       {"cache", add_cache},
+                                                       {"completion", add_completion},
+                                                       {"help", add_help}}};
+
+const ProgramCommand* find_command(std::string_view name) {
+  const auto found = std::ranges::find(kCommands, name, &ProgramCommand::name);
+  return found == kCommands.end() ? nullptr : &*found;
+}
+
+// Whether the command describes all commands, so that all must be there.
+bool describes_all(std::string_view word) { return word == "completion" || word == "help"; }
 
 // Adds the commands that are needed when `word` is the first argument. If the program itself has
 // the command `word`, adds only that. Otherwise loads the planning library and adds all commands.
 // If the library is missing, its commands are listed nevertheless; only if `word` is one of them,
 // the function returns an Error.
 Status add_commands(Commands& commands, std::string_view word) {
-  const auto named = std::ranges::find(kCommands, word, &LibraryCommand::name);
-  if (named != kCommands.end() && named->add != nullptr) {
+  const ProgramCommand* named = find_command(word);
+  if (named != nullptr && named->add != nullptr && !describes_all(word)) {
     named->add(commands);
     return {};
   }
   const auto library = planning_library(std::string(word));
-  if (!library && named != kCommands.end()) return tl::unexpected(library.error());
-  for (const LibraryCommand& command : kCommands) {
+  if (!library && named != nullptr && named->add == nullptr) return tl::unexpected(library.error());
+  for (const ProgramCommand& command : kCommands) {
     if (command.add != nullptr) {
       command.add(commands);
     } else if (library) {
@@ -85,16 +126,12 @@ Status add_commands(Commands& commands, std::string_view word) {
 }
 
 // Checks that the first argument is an option or the name of a command.
-Status check_command(int argc, const char* const* argv) {
+Status check_command(const std::string& word) {
+  if (word.empty() || word.starts_with('-') || find_command(word) != nullptr) return {};
   std::vector<std::string> names;
-  for (const LibraryCommand& command : kCommands) names.emplace_back(command.name);
-  if (argc < 2) {
-    return invalid_input(fmt::format("expected a command: {} (tessera --help)", join(names, ", ")));
-  }
-  const std::string word = argv[1];
-  if (word.starts_with('-') || std::ranges::find(names, word) != names.end()) return {};
-  return invalid_input(
-      fmt::format("unknown command '{}': expected one of {}", word, join(names, ", ")));
+  for (const ProgramCommand& command : kCommands) names.emplace_back(command.name);
+  return invalid_input(fmt::format("unknown command '{}', did you mean '{}'? ({})", word,
+                                   nearest(word, names), join(names, ", ")));
 }
 
 std::string unexpected_argument(const CLI::App& command, const std::string& where) {
@@ -122,12 +159,6 @@ std::string parse_message(const CLI::App& app, const CLI::ParseError& error) {
     return unexpected_argument(command, where);
   }
   return fmt::format("{}{} (tessera {} --help)", where, error.what(), command.get_name());
-}
-
-int run_action(const Action& action) {
-  const Result<int> code = action();
-  if (!code) return fail(code.error());
-  return *code;
 }
 
 template <class T>
@@ -164,8 +195,19 @@ Option Option::ranks() {
   return *this;
 }
 
-Option Option::one_of(std::vector<std::string> values) {
-  option_->check(CLI::IsMember(std::move(values)));
+Option Option::one_of(std::vector<std::string> values, Words words) {
+  std::string shown = "{" + join(values, ",") + "}";
+  option_->transform(CLI::Validator(
+      [values = std::move(values), words](std::string& text) -> std::string {
+        const auto known = std::ranges::find(words, lower_case(text), &Words::value_type::first);
+        if (known != words.end()) text = known->second;
+        if (std::ranges::find(values, text) != values.end()) return {};
+        std::vector<std::string> near = values;
+        for (const auto& [word, value] : words) near.emplace_back(word);
+        return fmt::format("expected one of {}, found '{}', did you mean '{}'?", join(values, ", "),
+                           text, nearest(lower_case(text), near));
+      },
+      std::move(shown)));
   return *this;
 }
 
@@ -254,8 +296,8 @@ void add_precision(Command& command, std::string& precision) {
   command
       .option("--precision", precision,
               "What products and activations are in: float32 (default: or as the plan says), "
-              "bfloat16, float16, float64")
-      .one_of({kRunDtypes.begin(), kRunDtypes.end()});
+              "bfloat16, float16, float64; fp32, bf16, fp16 and fp64 mean the same")
+      .one_of({kRunDtypes.begin(), kRunDtypes.end()}, kPrecisionWords);
 }
 
 void add_optimizer(Command& command, std::string& optimizer) {
@@ -266,24 +308,136 @@ void add_optimizer(Command& command, std::string& optimizer) {
       .default_text("adamw");
 }
 
-int run(int argc, const char* const* argv) {
-  CLI::App app("Tessera: deep learning models trained under any parallel plan", "tessera");
-  app.footer(std::string(kFooter));
-  app.require_subcommand(1);
-  app.get_formatter()->column_width(26);
-  Action action;
-  Commands commands(app, action);
-  if (const auto status = check_command(argc, argv); !status) return fail(status.error());
-  if (const auto status = add_commands(commands, argv[1]); !status) return fail(status.error());
-  const std::string command = fmt::format("tessera {}", argv[1]);
-  const Doing doing("running", command);
+namespace {
+
+// What a shell may offer as values of the options that have the same meaning in all commands.
+std::vector<std::string> values_of(const std::string& option) {
+  if (option == "--cluster") return preset_names();
+  if (option == "--style") return style_names();
+  if (option != "--plan") return {};
+  std::vector<std::string> names;
+  for (const Recipe& recipe : all_recipes()) names.push_back(recipe.name);
+  for (const RecipeAlias& alias : recipe_aliases()) names.push_back(alias.name);
+  return names;
+}
+
+DescribedOption described(const CLI::Option& option) {
+  DescribedOption out;
+  for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);
+  for (const std::string& name : option.get_lnames()) out.names.push_back("--" + name);
+  if (out.names.empty()) out.names.push_back(option.get_name());
+  out.help = option.get_description();
+  if (option.get_items_expected_max() == 0) return out;
+  out.value = option.get_type_name();
+  out.values = values_of(out.names.back());
+  // A choice is shown as "TEXT:{a,b}".
+  const size_t open = out.value.find('{'), close = out.value.find('}');
+  if (open != std::string::npos && close != std::string::npos && open < close)
+    out.values = split_text(out.value.substr(open + 1, close - open - 1), ',');
+  out.value = out.value.substr(0, out.value.find(':'));
+  return out;
+}
+
+DescribedProgram described(const CLI::App& app) {
+  DescribedProgram out{TESSERA_VERSION, app.get_description(), app.get_footer(), {}};
+  for (const CLI::App* command : app.get_subcommands({})) {
+    DescribedCommand one{
+        command->get_name(), command->get_description(), command->get_footer(), {}};
+    for (const CLI::Option* option : command->get_options())
+      one.options.push_back(described(*option));
+    out.commands.push_back(std::move(one));
+  }
+  return out;
+}
+
+void add_completion(Commands& commands) {
+  const auto shell = std::make_shared<std::string>();
+  Command command =
+      commands.add("completion", "Print the script that completes commands in bash, zsh or fish");
+  command.option("SHELL", *shell, "bash, zsh or fish").required();
+  command.footer(
+      "Example:\n"
+      "  tessera completion bash > ~/.local/share/bash-completion/completions/tessera\n");
+  command.action([shell, app = commands.program()]() -> Result<int> {
+    TESSERA_TRY(const std::string script, completion_script(described(*app), *shell));
+    return print(script);
+  });
+}
+
+void add_help(Commands& commands) {
+  struct HelpOptions {
+    std::string command;
+    bool man = false;
+  };
+  const auto options = std::make_shared<HelpOptions>();
+  Command command = commands.add("help", "Print the help of a command, or the man page");
+  command.option("COMMAND", options->command, "Command; without one, the list of commands");
+  command.flag("--man", options->man, "The manual page of all commands, for man");
+  command.footer("Examples:\n  tessera help plan\n  tessera help --man | man -l -\n");
+  command.action([options, app = commands.program()]() -> Result<int> {
+    if (options->man) return print(man_page(described(*app)));
+    if (options->command.empty()) return print(app->help());
+    TESSERA_TRY_VOID(check_command(options->command));
+    return print(app->get_subcommand(options->command)->help());
+  });
+}
+
+// The user's defaults that went into a command line.
+struct Defaulted {
+  std::vector<std::string> arguments;  // the command line with them, without the program's name
+  std::string sources;                 // "cluster dgx-h100:4 of ./tessera.toml"; "" for none
+};
+
+// Adds the user's defaults for those options of the command that are not given.
+Result<Defaulted> with_defaults(const CLI::App& app, std::vector<std::string> arguments) {
+  Defaulted out{std::move(arguments), ""};
+  const ProgramCommand* command = out.arguments.empty() ? nullptr : find_command(out.arguments[0]);
+  if (command == nullptr || !command->has_defaults) return out;
+  TESSERA_TRY(const std::vector<Default> defaults, read_defaults());
+  const CLI::App* given = app.get_subcommand(out.arguments[0]);
+  for (const Default& one : defaults) {
+    const std::string option = "--" + one.key;
+    const bool is_there = std::ranges::any_of(out.arguments, [&](const std::string& argument) {
+      return argument == option || argument.starts_with(option + "=");
+    });
+    if (is_there || given->get_option_no_throw(option) == nullptr) continue;
+    out.arguments.push_back(option + "=" + one.value);
+    out.sources +=
+        fmt::format("{}{} {} of {}", out.sources.empty() ? "" : ", ", one.key, one.value, one.file);
+  }
+  return out;
+}
+
+// Runs the command that was parsed. An error of wrong input says which defaults went into it.
+int run_with(const Action& action, const std::string& sources) {
+  if (!sources.empty()) say_first("defaults: " + sources);
+  Result<int> code = action();
+  if (code) return *code;
+  Error error = code.error();
+  if (!sources.empty() && error.code == ErrorCode::kInvalidInput)
+    error.message += fmt::format(" (with {})", sources);
+  return fail(error);
+}
+
+Result<std::string> graph_of_archive(const std::string& path, const std::string& keys,
+                                     int64_t batch) {
+  TESSERA_TRY(const PlanningLibrary* library, planning_library(path));
+  return library->archive_graph(path, keys, batch);
+}
+
+int parse_and_run(CLI::App& app, const Action& action, std::vector<std::string> arguments) {
   try {
-    app.parse(argc, argv);
-    return run_action(action);
+    const auto defaulted = with_defaults(app, std::move(arguments));
+    if (!defaulted) return fail(defaulted.error());
+    std::vector<std::string> reversed(defaulted->arguments.rbegin(), defaulted->arguments.rend());
+    app.parse(reversed);
+    return run_with(action, defaulted->sources);
   } catch (const Answered& answered) {
     return answered.code;
   } catch (const CLI::CallForHelp&) {
     return print(app.help());  // help of the command, if one is named
+  } catch (const CLI::CallForVersion& version) {
+    return print(fmt::format("{}\n", version.what()));
   } catch (const CLI::ParseError& error) {
     return fail({ErrorCode::kInvalidInput, parse_message(app, error)});
   } catch (const std::filesystem::filesystem_error& error) {
@@ -295,6 +449,30 @@ int run(int argc, const char* const* argv) {
     return fail(is_memory_exhausted(error) ? memory_exhausted()
                                            : Error{ErrorCode::kFault, error.what()});
   }
+}
+
+}  // namespace
+
+int run(int argc, const char* const* argv) {
+  CLI::App app("predicts, plans and runs the training of large networks on many devices",
+               "tessera");
+  app.footer(std::string(kFooter));
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "tessera " TESSERA_VERSION);
+  app.get_formatter()->column_width(26);
+  Action action;
+  Commands commands(app, action);
+  const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  const std::string word = arguments.empty() ? "" : arguments.front();
+  if (std::ranges::find(arguments, "--json") != arguments.end()) answer_in_json();
+  if (const auto status = check_command(word); !status) return fail(status.error());
+  const ProgramCommand* named = find_command(word);
+  if (named == nullptr || !named->executes) set_archive_reader(graph_of_archive);
+  if (const auto status = add_commands(commands, word); !status) return fail(status.error());
+  if (word.empty()) return print(app.help());
+  const std::string command = fmt::format("tessera {}", word);
+  const Doing doing("running", command);
+  return parse_and_run(app, action, arguments);
 }
 
 }  // namespace tessera::cli

@@ -22,6 +22,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/result.h"
@@ -40,6 +41,9 @@ int run(int argc, const char* const* argv);
 // prints the error as one line.
 using Action = std::function<Result<int>()>;
 
+// Words that people write, in lower case, with the value that each stands for: {"bf16", "bfloat16"}.
+using Words = std::vector<std::pair<std::string, std::string>>;
+
 // Says what values an option of a command accepts. An Option is a reference: its copies refer to
 // the same option of CLI11 and change that.
 class Option {
@@ -48,7 +52,8 @@ class Option {
   Option required();
   Option at_least(double minimum);  // each value must be a number of at least `minimum`
   Option ranks();                   // each value must be a number of ranks, 1 to kMostRanks
-  Option one_of(std::vector<std::string> values);
+  // The value must be one of these, or a word that stands for one, which then becomes the value.
+  Option one_of(std::vector<std::string> values, Words words = {});
   Option delimiter(char separator);  // separates the values of a list
   Option one_value_each();           // a list is given by repeating the option
   Option default_text(const std::string& text);
@@ -93,6 +98,7 @@ class Commands {
  public:
   Commands(CLI::App& app, Action& chosen) : app_(&app), chosen_(&chosen) {}
   Command add(const std::string& name, const std::string& help);
+  const CLI::App* program() const { return app_; }  // with all commands that were added
 
  private:
   CLI::App* app_;

@@ -50,8 +50,7 @@ bool means_preset(const std::string& text) {
 Result<Subject> subject_of(const std::string& text) {
   if (text.find("->") != std::string::npos)
     return text.find('@') != std::string::npos ? Subject::kResharding : Subject::kPath;
-  if (text.ends_with(".json") || text.find(".json:") != std::string::npos) return Subject::kModel;
-  if (names_graph_file(text)) return Subject::kModel;
+  if (resolve_model(text)) return Subject::kModel;
   if (text.ends_with(".toml")) return is_cluster_file(text) ? Subject::kCluster : Subject::kPlan;
   std::error_code ignored;
   if (std::filesystem::is_regular_file(text, ignored)) {
@@ -67,9 +66,6 @@ Result<Subject> subject_of(const std::string& text) {
     return Subject::kPlan;
   }
   if (means_preset(text)) return Subject::kCluster;
-  if (end == std::string::npos && text.find('/') != std::string::npos) {
-    return invalid_input(fmt::format("inspect: no file '{}'", text));
-  }
   return Subject::kModel;
 }
 

@@ -9,6 +9,7 @@
 #include "tessera/base/units.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/inspect.h"
+#include "tessera/cli/machine.h"
 #include "tessera/cli/output.h"
 #include "tessera/cluster/cluster.h"
 #include "tessera/cluster/profile.h"
@@ -258,7 +259,7 @@ Json cluster_json(const Cluster& cluster) {
 }  // namespace
 
 Result<int> inspect_cluster(const InspectOptions& options) {
-  TESSERA_TRY(Cluster cluster, load_cluster(options.subject));
+  TESSERA_TRY(Cluster cluster, load_machine(options.subject));
   if (!options.what_if.empty()) TESSERA_TRY_VOID(apply_what_if(cluster, options.what_if));
   if (options.text) return print(to_toml(cluster));
   return print(options.json ? dumped(cluster_json(cluster)) + "\n" : cluster_text(cluster));

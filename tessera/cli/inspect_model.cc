@@ -11,6 +11,7 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/models/contract.h"
 #include "tessera/models/families.h"
+#include "tessera/models/model_title.h"
 
 namespace tessera::cli {
 namespace {
@@ -60,6 +61,7 @@ std::string model_json(const Model& model, const Graph& graph, const PhaseSums& 
     flops[std::string(phase_name(phase))] = sum.flops;
   }
   const Json json{{"model", model.spec},
+                  {"title", model_title(model)},
                   {"batch", model.batch},
                   {"seq", model.seq},
                   {"vocab", model.vocab},
@@ -76,8 +78,8 @@ std::string model_text(const Model& model, const Graph& graph, const PhaseSums& 
                        bool default_batch) {
   const int64_t all = parameter_count(graph), trained = trained_parameters(graph);
   std::string out = fmt::format(
-      "{}\nparameters  {} ({}){}\nbatch       {}{}\ntokens      {} a step\n\n", model.spec,
-      grouped(all), short_bytes(parameter_bytes(graph)),
+      "{}\n{}\nparameters  {} ({}){}\nbatch       {}{}\ntokens      {} a step\n\n",
+      model_title(model), model.spec, grouped(all), short_bytes(parameter_bytes(graph)),
       trained < all ? fmt::format(", {} of them trained", grouped(trained)) : "",
       plural(model.batch, model.seq == 1 ? "row" : "sequence"),
       default_batch ? " (default; --batch sets it)" : "", grouped(model.batch * model.seq));

@@ -9,7 +9,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <nlohmann/json.hpp>
+#include <utility>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 
@@ -24,9 +27,53 @@ int launched_rank() {
   return 0;
 }
 
+struct Manner {
+  bool json = false, has_schema = false;
+  std::vector<std::string> first;  // lines that stand before the next text
+};
+Manner& manner() {
+  static Manner one;
+  return one;
+}
+
+// Returns an object's text with the number of the format, and the lines that stand first, as its
+// first keys. `text` begins with '{'; its indentation is kept.
+std::string with_schema(std::string_view text, const std::vector<std::string>& first) {
+  nlohmann::ordered_json head{{"schema", kJsonSchema}};
+  if (!first.empty()) head["notes"] = first;
+  std::string keys = dumped(head);
+  keys = keys.substr(1, keys.size() - 2);  // without the braces
+  size_t after = 1;
+  while (after < text.size() && (text[after] == '\n' || text[after] == ' ')) ++after;
+  const std::string_view gap = text.substr(1, after - 1);
+  const bool is_empty = after < text.size() && text[after] == '}';
+  return fmt::format("{{{}{}{}{}{}", gap, keys, is_empty ? "" : ",", is_empty ? "" : gap,
+                     text.substr(after));
+}
+
+// Returns the text as it is printed: in JSON with the number of the format, else after the lines
+// that stand first.
+std::string in_manner(std::string_view text) {
+  const std::vector<std::string> first = std::exchange(manner().first, {});
+  if (manner().json) {
+    if (manner().has_schema || !text.starts_with('{')) return std::string(text);
+    manner().has_schema = true;
+    return with_schema(text, first);
+  }
+  std::string out;
+  for (const std::string& line : first)
+    out += fmt::format("{}{}\n", text.starts_with('#') ? "# " : "", one_line(line));
+  return out.append(text);
+}
+
 }  // namespace
 
-int print(std::string_view text) {
+void answer_in_json() { manner().json = true; }
+
+void say_first(std::string line) { manner().first.push_back(std::move(line)); }
+
+int print(std::string_view given) {
+  const std::string text = in_manner(given);
   errno = 0;
   std::fwrite(text.data(), 1, text.size(), stdout);
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
@@ -40,6 +87,14 @@ int fail(const Error& error) {
   if (error.code == ErrorCode::kFault || launched_rank() == 0) {
     const std::string line = fmt::format("tessera: {}\n", message_line(error.message));
     std::fwrite(line.data(), 1, line.size(), stderr);
+    if (manner().json) {
+      const nlohmann::ordered_json object{
+          {"schema", kJsonSchema},
+          {"error", {{"code", exit_code(error.code)}, {"message", message_line(error.message)}}}};
+      const std::string text = dumped(object) + "\n";
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      std::fflush(stdout);
+    }
   }
   return exit_code(error.code);
 }

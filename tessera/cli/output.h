@@ -1,6 +1,10 @@
 // Writes to the terminal. Each answer is written to standard output in one piece; an error is one
 // line on standard error, `tessera: <message>`. If all ranks of an MPI run find the same error,
 // only rank 0 reports it.
+//
+// With --json (answer_in_json) the first object of an answer begins with "schema", the number of the
+// format (kJsonSchema), and with what was said first (say_first) as "notes". An error then is an
+// object on standard output as well, {"schema": 1, "error": {"code": 2, "message": "..."}}.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +15,14 @@
 #include "tessera/base/result.h"
 
 namespace tessera::cli {
+
+// The number rises when a key of an answer changes its meaning or goes away; new keys do not count.
+inline constexpr int kJsonSchema = 1;
+// Says that answers are JSON from now on.
+void answer_in_json();
+// Keeps a line that stands before the next text that is printed: what a default or a word was taken
+// for. Before a plan or another text of comments (it begins with '#') it is a comment itself.
+void say_first(std::string line);
 
 // Writes the text to standard output and flushes. Returns 0; if standard output cannot be written
 // to, prints a message and returns 3.

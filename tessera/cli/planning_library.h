@@ -24,6 +24,8 @@ struct LibraryCommand {
 struct PlanningLibrary {
   std::span<const LibraryCommand> commands;
   Result<std::string> (*plan_by_search)(const AutoQuestion& question);
+  Result<std::string> (*archive_graph)(const std::string& path, const std::string& keys,
+                                       int64_t batch);  // import/pt2.h
 };
 
 // Loads the library. Errors, whose messages begin with `command`: the library is missing or is of

@@ -121,9 +121,9 @@ struct Cluster {
   friend bool operator==(const Cluster& a, const Cluster& b);  // compares profiles by content
 };
 
-// Loads a cluster: "dgx-a100:8" (preset and nodes), "local" or "local:4" (this machine, with a rank
-// for each core or with four ranks), or the path of a TOML file. Returns an error in one line, with
-// the nearest name, for an unknown preset, key or unit.
+// Loads a cluster: "dgx-a100:8" (preset, nodes), "8xA100" (devices in people's words, words.h),
+// "local" or "local:4" (this machine, with a rank for each core or with four ranks), or the path of
+// a TOML file. Returns a one-line error with the nearest name for an unknown preset, key or unit.
 Result<Cluster> load_cluster(std::string_view what);
 // Reads a cluster's text. Messages name the text by `file`. The path of a profile in the text is
 // relative to the folder of `file`.
@@ -139,7 +139,7 @@ struct Preset {
 const std::vector<Preset>& presets();  // in the order of their names
 std::vector<std::string> preset_names();
 // Returns whether load_cluster() would take the text as a preset with a number of nodes
-// ("dgx-a100:8") and not as something else ("gpt:layers=2").
+// ("dgx-a100:8") or as words ("8xA100"), and not as something else ("gpt:layers=2").
 bool names_preset(std::string_view what);
 
 // Returns a cluster for this machine with `ranks` devices (0: one for each core). Figures come from

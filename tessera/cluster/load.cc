@@ -13,6 +13,7 @@
 #include "tessera/cluster/cluster.h"
 #include "tessera/cluster/presets.h"
 #include "tessera/cluster/profile.h"
+#include "tessera/cluster/words.h"
 
 namespace tessera {
 namespace {
@@ -116,9 +117,74 @@ std::vector<std::string> preset_names() {
 }
 
 bool names_preset(std::string_view what) {
-  const std::string_view name = what.substr(0, what.find(':'));
-  return std::any_of(presets().begin(), presets().end(),
+  const std::string name = lower_case(what.substr(0, what.find(':')));
+  const auto words = cluster_words(what);
+  return !words || *words ||
+         std::any_of(presets().begin(), presets().end(),
                      [&](const Preset& preset) { return preset.name == name; });
+}
+
+namespace {
+
+tl::unexpected<Error> unknown_cluster(std::string_view what, const std::string& name) {
+  std::vector<std::string> names = all_cluster_words();
+  const std::vector<std::string> known = preset_names();
+  names.insert(names.end(), known.begin(), known.end());
+  return invalid_input(fmt::format(
+      "cluster '{}': expected a preset (tessera inspect --list-clusters), devices (8xH100), "
+      "'local' or a .toml file, found '{}'{}",
+      what, name, did_you_mean(name, names)));
+}
+
+Result<Cluster> of_preset(const std::string& name) {
+  const auto it = std::find_if(presets().begin(), presets().end(),
+                               [&](const Preset& preset) { return preset.name == name; });
+  TESSERA_CHECK(it != presets().end(), "no preset '{}'", name);
+  return parse_cluster(it->text, name + ".toml");
+}
+
+Result<Cluster> with_nodes(Cluster cluster, std::string_view what, int64_t nodes) {
+  if (nodes > 1 && cluster.parts.front().type.nics == 0) {
+    return invalid_input(fmt::format(
+        "cluster '{}': expected one node, which has no network, found {}", what, nodes));
+  }
+  cluster.parts.front().nodes = nodes;
+  return cluster;
+}
+
+// Returns the cluster of so many devices: whole nodes, or a part of one node.
+Result<Cluster> of_words(std::string_view what, const ClusterWords& words) {
+  TESSERA_TRY(Cluster cluster, of_preset(words.preset));
+  NodeType& type = cluster.parts.front().type;
+  const int64_t a_node = type.devices;
+  const int64_t devices = words.devices == 0 ? a_node : words.devices;
+  if (devices < a_node) {
+    type.devices = devices;
+    if (devices % type.sockets != 0) type.sockets = 1;
+    cluster.parts.front().nodes = 1;
+    return cluster;
+  }
+  if (devices % a_node != 0) {
+    return invalid_input(fmt::format(
+        "cluster '{}': expected fewer than {} devices or a multiple, for a {} has {}, found {}",
+        what, a_node, words.preset, a_node, devices));
+  }
+  return with_nodes(std::move(cluster), what, devices / a_node);
+}
+
+}  // namespace
+
+std::string taken_for(std::string_view what) {
+  const auto words =
+      names_file(what) ? Result<std::optional<ClusterWords>>(std::nullopt) : cluster_words(what);
+  if (!words || !*words) return "";
+  const auto preset = of_preset((*words)->preset);
+  TESSERA_CHECK(preset.has_value(), "{}", preset.error().message);
+  const int64_t a_node = preset->parts.front().type.devices;
+  const int64_t devices = (*words)->devices == 0 ? a_node : (*words)->devices;
+  if (devices >= a_node)
+    return fmt::format("{} is {}:{}", what, (*words)->preset, devices / a_node);
+  return fmt::format("{} is {} of the {} devices of a {}", what, devices, a_node, (*words)->preset);
 }
 
 Result<Cluster> load_cluster(std::string_view what) {
@@ -126,20 +192,17 @@ Result<Cluster> load_cluster(std::string_view what) {
     TESSERA_TRY(const std::string text, read_file(std::string(what)));
     return parse_cluster(text, what);
   }
+  TESSERA_TRY(const auto words, cluster_words(what));
+  if (words) return of_words(what, *words);
   const size_t colon = what.find(':');
-  const std::string name(what.substr(0, colon));
-  const auto it = std::find_if(presets().begin(), presets().end(),
-                               [&](const Preset& preset) { return preset.name == name; });
-  if (it == presets().end()) {
-    return invalid_input(fmt::format(
-        "cluster '{}': expected a preset (tessera inspect --list-clusters), 'local' or a .toml "
-        "file, found '{}'{}",
-        what, name, did_you_mean(name, preset_names())));
-  }
+  const std::string name = lower_case(what.substr(0, colon));
+  const std::vector<std::string> known = preset_names();
+  if (std::find(known.begin(), known.end(), name) == known.end())
+    return unknown_cluster(what, std::string(what.substr(0, colon)));
   const bool local = name == kLocal;
   Cluster cluster;
   if (!local) {
-    TESSERA_TRY(cluster, parse_cluster(it->text, name + ".toml"));
+    TESSERA_TRY(cluster, of_preset(name));
   }
   int64_t count = 0;
   if (colon != std::string_view::npos) {
@@ -153,13 +216,7 @@ Result<Cluster> load_cluster(std::string_view what) {
     count = *number;
   }
   if (local) return load_local(count);
-  if (count == 0) return cluster;
-  if (count > 1 && cluster.parts.front().type.nics == 0) {
-    return invalid_input(fmt::format(
-        "cluster '{}': expected one node, which has no network, found {}", what, count));
-  }
-  cluster.parts.front().nodes = count;
-  return cluster;
+  return count == 0 ? cluster : with_nodes(std::move(cluster), what, count);
 }
 
 }  // namespace tessera

@@ -26,7 +26,6 @@ struct ImportRequest {
   std::string path;                             // the file or folder to import
   std::string out;                              // the folder to write; it must not exist
   std::map<std::string, std::string> settings;  // settings of the importer, by key
-  bool model_only = false;  // true: without weights, for commands that only plan the model
 };
 
 struct ImportReport {

@@ -193,33 +193,35 @@ Result<pt2::LowerOptions> options_of(const std::map<std::string, std::string>& s
   return options;
 }
 
+// Reads the graph of an archive. Errors begin with the archive's path.
+Result<Lowered> lowered_graph(const std::string& path, const Archive& archive,
+                              const pt2::Program& program, const pt2::LowerOptions& options) {
+  pt2::Lowering lowering(archive, program, options);
+  Result<Lowered> lowered = lowering.run();
+  if (lowered || lowered.error().message.starts_with(path)) return lowered;
+  return invalid_input(fmt::format("{}: {}", path, lowered.error().message));
+}
+
 Result<ImportReport> import_archive(const ImportRequest& request) {
   TESSERA_TRY(const pt2::LowerOptions options, options_of(request.settings));
   TESSERA_TRY(const pt2::StatedSizes sizes, sizes_of(request.settings));
   TESSERA_TRY(const Archive archive, Archive::open(request.path));
   TESSERA_TRY(const pt2::Program program, pt2::read_program(archive, sizes));
-  pt2::Lowering lowering(archive, program, options);
-  Result<Lowered> lowered = lowering.run();
-  if (!lowered) {
-    const std::string& message = lowered.error().message;
-    if (message.starts_with(request.path)) return tl::unexpected(lowered.error());
-    return invalid_input(fmt::format("{}: {}", request.path, message));
-  }
+  TESSERA_TRY(Lowered lowered, lowered_graph(request.path, archive, program, options));
   ImportReport report;
-  const bool without = lacks_weights(*lowered) || request.model_only;
+  const bool without = lacks_weights(lowered);
   TESSERA_TRY(NewFolder folder, NewFolder::create(request.out));
   if (without) {
-    report.parameters = set_initial_values(*lowered);
-    report.arrays = std::ssize(lowered->weights);
-    if (!request.model_only)
-      report.notes.emplace_back(
-          "the archive has no weights (the module was exported under meta or fake tensors): the "
-          "model can be planned and simulated, and a run begins with initial values");
+    report.parameters = set_initial_values(lowered);
+    report.arrays = std::ssize(lowered.weights);
+    report.notes.emplace_back(
+        "the archive has no weights (the module was exported under meta or fake tensors): the "
+        "model can be planned and simulated, and a run begins with initial values");
   } else {
-    TESSERA_TRY_VOID(write_weights(archive, *lowered, folder.file(kWeightsFile), report));
-    TESSERA_TRY_VOID(write_state(archive, program, *lowered, folder.file(pt2::kStateFile)));
+    TESSERA_TRY_VOID(write_weights(archive, lowered, folder.file(kWeightsFile), report));
+    TESSERA_TRY_VOID(write_state(archive, program, lowered, folder.file(pt2::kStateFile)));
   }
-  TESSERA_TRY_VOID(write_file(folder.file(kGraphFile), to_text(lowered->graph)));
+  TESSERA_TRY_VOID(write_file(folder.file(kGraphFile), to_text(lowered.graph)));
   TESSERA_TRY_VOID(folder.commit());
   report.model = (std::filesystem::path(request.out) / kGraphFile).string();
   if (!without) report.weights = (std::filesystem::path(request.out) / kWeightsFile).string();
@@ -231,6 +233,24 @@ bool is_archive(const std::string& path) {
 }
 
 }  // namespace
+
+Result<std::string> archive_graph(const std::string& path, const std::string& keys, int64_t batch) {
+  const Importer importer = pt2_importer();
+  std::map<std::string, std::string> settings;
+  if (!keys.empty()) {
+    TESSERA_TRY(const Call call, parse_call(importer.name + keys));
+    for (const auto& [key, value] : call.arguments) settings[key] = value;
+  }
+  TESSERA_TRY_VOID(check_settings(importer, settings, path));
+  if (batch > 0) settings["batch"] = fmt::format("{}", batch);
+  TESSERA_TRY(const pt2::LowerOptions options, options_of(settings));
+  TESSERA_TRY(const pt2::StatedSizes sizes, sizes_of(settings));
+  TESSERA_TRY(const Archive archive, Archive::open(path));
+  TESSERA_TRY(const pt2::Program program, pt2::read_program(archive, sizes));
+  TESSERA_TRY(Lowered lowered, lowered_graph(path, archive, program, options));
+  set_initial_values(lowered);
+  return to_text(lowered.graph);
+}
 
 Importer pt2_importer() {
   return {

@@ -18,13 +18,13 @@ struct Layer {
 constexpr std::array<Layer, 5> kLayers = {
     {{11, 4, 2, true}, {5, 1, 6, true}, {3, 1, 12, false}, {3, 1, 8, false}, {3, 1, 8, true}}};
 
-struct Form {
+struct AlexNetForm {
   // `image`: the least size; `padding`: of the first convolution; `pool`: kernel of the pools
   int64_t image, padding, pool;
 };
-constexpr Form kImagenet = {224, 2, 3}, kCifar = {32, 5, 2};
+constexpr AlexNetForm kImagenet = {224, 2, 3}, kCifar = {32, 5, 2};
 
-const Form& form_of(const AlexnetConfig& config) {
+const AlexNetForm& form_of(const AlexnetConfig& config) {
   return config.form == "cifar" ? kCifar : kImagenet;
 }
 
@@ -44,7 +44,7 @@ std::vector<ModelKey> model_keys(AlexnetConfig& config) {
 }
 
 Status complete(AlexnetConfig& config) {
-  const Form& form = form_of(config);
+  const AlexNetForm& form = form_of(config);
   complete_form(config.form, config.image, config.classes);
   if (config.width % 2 != 0)
     return model_error("alexnet", fmt::format("width={} must be a multiple of 2", config.width));
@@ -57,7 +57,7 @@ Status complete(AlexnetConfig& config) {
 }
 
 Result<Graph> build_alexnet(const AlexnetConfig& config, int64_t batch) {
-  const Form& form = form_of(config);
+  const AlexNetForm& form = form_of(config);
   GraphBuilder g("alexnet");
   TESSERA_TRY(const ImageInputs inputs,
               image_inputs(g, "alexnet", batch, 0, config.channels, config.image, config.dtype));

@@ -9,6 +9,7 @@
 #include "tessera/base/text.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/transform.h"
+#include "tessera/models/model_name.h"
 
 namespace tessera {
 namespace {
@@ -124,8 +125,10 @@ void describe_inputs(Model& model) {
 
 }  // namespace
 
-Result<Model> load_graph_model(const std::string& path, int64_t batch, std::optional<DType> dtype) {
-  TESSERA_TRY(const std::string text, read_file(path));
+Result<Model> load_graph_model(const std::string& path, int64_t batch, std::optional<DType> dtype,
+                               const std::string& keys) {
+  TESSERA_TRY(const std::string text,
+              path.ends_with(kGraphSuffix) ? read_file(path) : read_archive(path, keys, batch));
   TESSERA_TRY(const Graph whole, parse_graph(text, path));
   const auto failed = [&](const std::string& message) {
     return invalid_input(fmt::format("{}: {}", path, short_line(message)));

@@ -5,28 +5,35 @@
 #include <algorithm>
 #include <iterator>
 
+#include "tessera/base/check.h"
 #include "tessera/base/doing.h"
 #include "tessera/base/text.h"
+#include "tessera/models/architecture.h"
 #include "tessera/models/families.h"
 #include "tessera/models/graph_file.h"
 #include "tessera/models/huggingface.h"
+#include "tessera/models/model_name.h"
 
 namespace tessera {
 namespace {
 
-Result<Call> read_spec(std::string_view spec) {
-  const std::string path(config_file_of(spec));
-  if (path.empty()) return parse_call(spec);
-  TESSERA_TRY(const std::string text, read_file(path));
-  TESSERA_TRY(HuggingFaceModel file, parse_huggingface_config(text, path));
-  TESSERA_TRY_VOID(check_exact(file, path));
+// Reads what is no graph: a call of a family, or a configuration with keys behind it.
+Result<Call> read_spec(const ModelName& named) {
+  if (named.kind == ModelName::Kind::kCall) return parse_call(named.call);
+  TESSERA_TRY(const std::string text, read_file(named.path));
+  TESSERA_TRY(HuggingFaceModel file, parse_huggingface_config(text, named.path));
+  TESSERA_TRY_VOID(check_exact(file, named.path));
   Call call{std::move(file.family), std::move(file.arguments)};
-  if (path.size() < spec.size()) {
-    TESSERA_TRY(const Call changes, parse_call(call.name + std::string(spec.substr(path.size()))));
+  if (!named.changes.empty()) {
+    TESSERA_TRY(const Call changes, parse_call(call.name + named.changes));
     // Later arguments override earlier ones.
     call.arguments.insert(call.arguments.end(), changes.arguments.begin(), changes.arguments.end());
   }
   return call;
+}
+
+bool is_graph(const ModelName& named) {
+  return named.kind == ModelName::Kind::kGraph || named.kind == ModelName::Kind::kArchive;
 }
 
 }  // namespace
@@ -45,29 +52,22 @@ std::vector<TensorId> compared_with_targets(const Graph& graph) {
   return compared;
 }
 
-std::string_view config_file_of(std::string_view spec) {
-  constexpr std::string_view kSuffix = ".json";
-  spec = trim(spec);
-  if (spec.ends_with(kSuffix)) return spec;
-  const size_t at = spec.find(".json:");
-  return at == std::string_view::npos ? std::string_view() : spec.substr(0, at + kSuffix.size());
-}
-
-bool names_graph_file(std::string_view spec) { return trim(spec).ends_with(kGraphSuffix); }
-
 Result<int64_t> batch_of(std::string_view spec, int64_t given, int64_t otherwise) {
   if (given != 0) return given;
-  if (!names_graph_file(spec)) return otherwise;
-  TESSERA_TRY(const Model model, load_graph_model(std::string(trim(spec)), 0, std::nullopt));
+  TESSERA_TRY(const ModelName named, resolve_model(spec));
+  if (!is_graph(named)) return otherwise;
+  TESSERA_TRY(const Model model, load_graph_model(named.path, 0, std::nullopt, named.changes));
   return model.batch;
 }
 
 Result<Model> build_model_of(std::string_view spec, int64_t given, int64_t otherwise,
                              std::optional<DType> dtype) {
-  if (given != 0 || !names_graph_file(spec))
-    return build_model(spec, given != 0 ? given : otherwise, dtype);
-  const Doing doing("building the model", spec);
-  return load_graph_model(std::string(trim(spec)), 0, dtype);
+  if (given == 0) {
+    const Doing doing("building the model", spec);
+    TESSERA_TRY(const ModelName named, resolve_model(spec));
+    if (is_graph(named)) return load_graph_model(named.path, 0, dtype, named.changes);
+  }
+  return build_model(spec, given != 0 ? given : otherwise, dtype);
 }
 
 Result<Model> build_model(std::string_view spec, int64_t batch, std::optional<DType> dtype) {
@@ -78,22 +78,29 @@ Result<Model> build_model(std::string_view spec, int64_t batch, std::optional<DT
     return invalid_input(
         fmt::format("expected a floating dtype for a model, found {}", dtype_name(*dtype)));
   }
-  if (names_graph_file(spec)) return load_graph_model(std::string(trim(spec)), batch, dtype);
-  TESSERA_TRY(const Call call, read_spec(trim(spec)));
-  if (const ModelFamily* family = find_family(call.name); family != nullptr)
-    return family->build(call.arguments, batch, dtype);
-  const std::vector<std::string> names = family_names();
-  return invalid_input(
-      fmt::format("unknown model '{}', did you mean '{}'? (models: {}, or a path to a "
-                  "Hugging Face config.json or to a .graph)",
-                  call.name, nearest(call.name, names), join(names, ", ")));
+  TESSERA_TRY(const ModelName named, resolve_model(spec));
+  if (is_graph(named)) return load_graph_model(named.path, batch, dtype, named.changes);
+  TESSERA_TRY(const Call call, read_spec(named));
+  const ModelFamily* family = find_family(call.name);
+  TESSERA_CHECK(family != nullptr, "'{}' resolves to '{}', which is no family", spec, call.name);
+  TESSERA_TRY(Model model, family->build(call.arguments, batch, dtype));
+  model.title = named.title;
+  model.remark = named.remark;
+  return model;
 }
 
 std::string model_help() {
   std::string out = fmt::format(
-      "MODEL is family:key=value,key=value, or a path to a Hugging Face config.json (model_type "
-      "{}),\nwhich may be followed by :key=value,key=value of its family, or a path to a graph in "
-      "text form (x.graph).\n",
+      "MODEL is one of\n"
+      "  family:key=value,key=value   the families and their keys stand below\n"
+      "  path/config.json, or path    a Hugging Face configuration, or the folder with it "
+      "(model_type {})\n"
+      "  name                         a published model, as meta-llama/Meta-Llama-3-8B or "
+      "llama-3-8b; the names stand last\n"
+      "  path/x.graph, or its folder  a graph in text form\n"
+      "  path/x.pt2                   an archive of torch.export.save\n"
+      "A configuration and a name may be followed by keys of their family: "
+      "llama-3-8b:seq=4096,layers=4\n",
       join(huggingface_model_types(), ", "));
   for (const ModelFamily& family : all_families()) {
     out += fmt::format("\n{}: {}\n", family.name, family.summary);
@@ -103,7 +110,15 @@ std::string model_help() {
       out += '\n';
     }
   }
-  return out + "\nExample: gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304\n";
+  out += "\nNames:";
+  size_t column = 0;
+  for (const std::string& title : architecture_titles()) {
+    out += column++ % 6 == 0 ? "\n  " : " ";
+    out += fmt::format("{:<20}", title);
+    if (column % 6 == 0) out.erase(out.find_last_not_of(' ') + 1);
+  }
+  out.erase(out.find_last_not_of(' ') + 1);
+  return out + "\n\nExample: gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304\n";
 }
 
 }  // namespace tessera

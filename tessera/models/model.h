@@ -2,10 +2,14 @@
 //
 //   gpt:layers=24,hidden=1024,heads=16,seq=1024   a family (families.h) with keys; a key that is
 //                                                 left out has its default
-//   path/to/config.json                           a Hugging Face configuration (huggingface.h)
-//   path/to/config.json:seq=2048                  that configuration, with other values for some
-//                                                 keys of its family
+//   path/to/config.json, path/to                  a Hugging Face configuration (huggingface.h), or
+//                                                 the folder that holds it
+//   Llama-3-8B                                    a published name (architecture.h)
+//   path/to/config.json:seq=2048                  with other values for some keys of the family
 //   path/to/my.graph                              a graph in text form (graph_file.h)
+//   path/to/my.pt2                                an archive of torch.export.save
+//
+// model_name.h says how a spec is resolved.
 //
 //   TESSERA_TRY(Model model, build_model("gpt:layers=2,hidden=64,heads=4", /*batch=*/8));
 //   TESSERA_TRY(Graph training, differentiate(model.graph, OptimizerSpec{}));
@@ -23,6 +27,7 @@
 
 #include "tessera/base/result.h"
 #include "tessera/graph/graph.h"
+#include "tessera/models/model_name.h"
 
 namespace tessera {
 
@@ -66,6 +71,9 @@ struct Model {
   int64_t vocab = 0;  // classes of the cross entropy: targets and tokens are in [0, vocab)
   // Rules by input; inputs without a rule are tokens or shifted targets.
   std::vector<InputRule> inputs = {};
+  // The published name by which the spec named the model, "Llama-3-8B"; else "".
+  std::string title = {};
+  std::string remark = {};  // how it differs from the published model, if it does
   int64_t text = 0;  // number of tokens that a sample takes from a text; 0: the model reads no text
 };
 
@@ -83,12 +91,6 @@ Result<Model> build_model_of(std::string_view spec, int64_t given, int64_t other
 // Empty if no op reads it.
 std::vector<TensorId> compared_with_targets(const Graph& graph);
 
-// Returns the path of the config.json that a spec names, with or without keys after the path.
-// Returns "" if the spec names none.
-std::string_view config_file_of(std::string_view spec);
-
-// Returns whether the spec is a path to a graph in text form. Such a file fixes the batch.
-bool names_graph_file(std::string_view spec);
 // Returns the batch with which build_model_of builds the model. It reads the whole graph file, so
 // callers that need the model too should call build_model_of instead.
 Result<int64_t> batch_of(std::string_view spec, int64_t given, int64_t otherwise);

@@ -454,8 +454,9 @@ TEST(ModelErrors, NameTheModelAndTheKey) {
 
 TEST(ModelErrors, UnknownModelsAndImpossibleSizes) {
   EXPECT_EQ(error_of("gtp:layers=2"),
-            "unknown model 'gtp', did you mean 'gpt'? (models: " + join(family_names(), ", ") +
-                ", or a path to a Hugging Face config.json or to a .graph)");
+            "unknown model 'gtp', did you mean 'gpt'? (a model is family:key=value, a "
+            "config.json, .graph or .pt2, a folder with one, or a published name; tessera inspect "
+            "--models)");
   EXPECT_EQ(error_of("gpt", 0), "expected a batch of at least 1, found 0");
   EXPECT_EQ(error_of("gpt:seq=1000000000", 1'000'000'000),
             "model 'gpt': batch=1000000000 is too large for these sizes: a tensor would have more "

@@ -45,13 +45,15 @@ std::string with_commas(int64_t value) {
 }  // namespace
 
 Result<PlanningModel> read_for_planning(std::string_view text) {
-  PlanningModel out{std::string(text), std::string(config_file_of(text))};
-  if (out.file.empty()) return out;
+  PlanningModel out{std::string(text), ""};
+  const auto named = resolve_model(text);
+  if (!named || named->kind != ModelName::Kind::kConfig) return out;
+  out.file = named->path;
   TESSERA_TRY(const std::string json, read_file(out.file));
   TESSERA_TRY(HuggingFaceModel file, parse_huggingface_config(json, out.file));
   ModelArguments changes;
-  if (const std::string_view given = trim(text); out.file.size() < given.size()) {
-    TESSERA_TRY(Call call, parse_call(file.family + std::string(given.substr(out.file.size()))));
+  if (!named->changes.empty()) {
+    TESSERA_TRY(Call call, parse_call(file.family + named->changes));
     changes = std::move(call.arguments);
   }
   out.approximations = std::move(file.approximations);

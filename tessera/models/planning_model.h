@@ -37,8 +37,8 @@ struct PlanningModel {
 // A file's sequences that are longer than this are worth a line, since few train with them.
 inline constexpr int64_t kLongSequence = 8192;
 
-// Reads a model's text. Only a config.json is read and checked here; other texts are left to
-// build_model. Returns the errors of parse_huggingface_config, or that the file cannot be read.
+// Reads a model's text. Only a config.json, or the folder with it, is read and checked here;
+// other texts are left to build_model. Returns the errors of parse_huggingface_config, or that the file cannot be read.
 Result<PlanningModel> read_for_planning(std::string_view text);
 // Returns what a command should tell on standard error before its answer, a line each:
 // "approximate: logits are not capped", "sequence length 40,960 from config.json; ...".

@@ -10,6 +10,7 @@
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
 #include "tessera/graph/precision.h"
+#include "tessera/plan/recipe_aliases.h"
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/selector.h"
 
@@ -143,6 +144,7 @@ const std::vector<Recipe>& all_recipes() {
 }
 
 const Recipe* find_recipe(std::string_view name) {
+  if (const RecipeAlias* alias = find_recipe_alias(name); alias != nullptr) name = alias->recipe;
   for (const Recipe& recipe : all_recipes()) {
     if (recipe.name == name) return &recipe;
   }
@@ -160,11 +162,13 @@ std::string signature(const Recipe& recipe) {
 }
 
 Result<RecipeCall> parse_recipe_call(std::string_view call_text) {
-  TESSERA_TRY(const Call call, parse_call(call_text));
+  TESSERA_TRY(Call given, parse_call(call_text));
+  TESSERA_TRY(const Call call, without_alias(std::move(given)));
   RecipeCall out;
   out.recipe = find_recipe(call.name);
   if (out.recipe == nullptr) {
     std::vector<std::string> names;
+    for (const RecipeAlias& alias : recipe_aliases()) names.push_back(alias.name);
     for (const Recipe& known : all_recipes()) names.push_back(known.name);
     return invalid_input(fmt::format("unknown recipe '{}', did you mean '{}'?", call.name,
                                      nearest(call.name, names)));

@@ -59,7 +59,7 @@ struct Recipe {
 };
 
 const std::vector<Recipe>& all_recipes();          // in the order of `tessera plan --list`
-const Recipe* find_recipe(std::string_view name);  // null if unknown
+const Recipe* find_recipe(std::string_view name);  // by name or alias; null if unknown
 std::string signature(const Recipe& recipe);       // "megatron(tp=1, pp=1, …)"
 // A `RecipeCall` is a recipe with the values of all its arguments, given or default.
 struct RecipeCall {
@@ -70,7 +70,7 @@ Result<RecipeCall> parse_recipe_call(std::string_view call_text);
 // Returns the text of the call, without arguments that equal their defaults:
 // "megatron(tp=2, pp=2)".
 std::string to_string(const RecipeCall& call);
-// Returns the plan text of a call. The call is written "name", "name(4)" or "name(tp=2, pp=2)".
+// Returns the plan text of a call: "name", "name(4)", "name(tp=2, pp=2)", or an alias, "ddp(4)".
 Result<std::string> emit_recipe(std::string_view call_text, const Graph& graph);
 // Returns the plan text of a call. `heading`: the text's first line.
 Result<std::string> emit_recipe(const RecipeCall& call, const Graph& graph,

@@ -4,7 +4,7 @@
 #include "tessera/cluster/generation.h"
 #include "tessera/cost/constants.h"
 #include "tessera/cost/style_data.h"
-#include "tessera/predict/architecture_table.h"
+#include "tessera/models/architecture_table.h"
 #include "tessera/predict/assumptions.h"
 #include "tessera/predict/constants.h"
 #include "tessera/predict/framework.h"
@@ -29,7 +29,7 @@ std::vector<File> files() {
            [](std::string_view text) { return message(parse_frameworks(text, "f.toml")); }},
           {"machines", text_of(predict_data(), "machines"),
            [](std::string_view text) { return message(check_machines(text, "f.toml")); }},
-          {"architectures", text_of(predict_data(), "architectures"),
+          {"architectures", text_of(model_data(), "architectures"),
            [](std::string_view text) { return message(parse_architectures(text, "f.toml")); }},
           {"assumptions", text_of(predict_data(), "assumptions"),
            [](std::string_view text) { return message(parse_assumptions(text, "f.toml")); }},

@@ -7,6 +7,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/cost/style.h"
+#include "tessera/models/architecture_text.h"
 #include "tessera/plan/load.h"
 #include "tessera/predict/assumptions.h"
 
@@ -81,83 +82,23 @@ void fit_heads(Run& run) {
 
 // ---- model spec
 
-std::string base_keys(const Run& run, const std::string& family) {
-  const Architecture& m = run.model;
-  const int64_t vocab = run.tp < run.framework.vocab_from_tp
-                            ? m.vocab
-                            : padded(m.vocab, run.framework.vocab_multiple * run.tp);
-  return fmt::format("{}:layers={},hidden={},heads={},seq={},vocab={},ffn={}", family, m.layers,
-                     m.hidden, m.heads, run.seq, vocab, m.ffn);
-}
-
-std::string llama_keys(const Run& run, const std::string& family) {
-  const Architecture& m = run.model;
-  std::string spec = base_keys(run, family) + fmt::format(",kv_heads={}", m.kv_heads);
-  if (m.head_dim > 0) spec += fmt::format(",head_dim={}", m.head_dim);
-  if (m.tied) spec += ",tied=1";
-  if (m.q_rank > 0) spec += fmt::format(",q_rank={}", m.q_rank);
-  if (m.kv_rank > 0) spec += fmt::format(",kv_rank={}", m.kv_rank);
-  if (run.lora > 0) spec += fmt::format(",lora={}", run.lora);
-  if (run.lora_mlp) spec += ",lora_mlp=1";
-  return spec;
-}
-
-std::string mixture_keys(const Run& run) {
-  const Architecture& m = run.model;
-  // capacity_factor is 1 because the tokens are assumed to be balanced over the experts. So no
-  // token is dropped and no slot is empty.
-  std::string spec = llama_keys(run, "mixtral") +
-                     fmt::format(",experts={},top_k={},capacity_factor=1", m.experts, m.top_k);
-  if (m.shared_ffn > 0) spec += fmt::format(",shared_ffn={}", m.shared_ffn);
-  if (m.latent > 0) spec += fmt::format(",latent={}", m.latent);
-  if (run.framework.weigh_inside) spec += ",weigh_inside=1";
-  if (m.dense_layers > 0) {
-    spec += fmt::format(",dense_layers={},dense_ffn={}", m.dense_layers, m.dense_ffn);
-  }
-  return spec;
-}
-
-std::string hybrid_keys(const Run& run) {
-  const Architecture& m = run.model;
-  std::string spec = llama_keys(run, "nemotron_h") +
-                     fmt::format(",pattern={},ssm_heads={},ssm_head_dim={},ssm_groups={},state={}",
-                                 m.pattern, m.ssm_heads, kStateHeadDim, kStateGroups, kState);
-  if (m.mtp > 0) spec += fmt::format(",mtp={}", m.mtp);
-  if (m.experts == 0) return spec;
-  spec += fmt::format(",experts={},top_k={},capacity_factor=1", m.experts, m.top_k);
-  if (m.shared_ffn > 0) spec += fmt::format(",shared_ffn={}", m.shared_ffn);
-  if (m.latent > 0) spec += fmt::format(",latent={}", m.latent);
-  if (run.framework.weigh_inside) spec += ",weigh_inside=1";
-  return spec;
-}
-
+// Returns the text of the run's model: its architecture, with the run's length of sequences and the
+// vocabulary as the framework pads it, and what the run and its framework add to it.
 Result<std::string> model_spec(const Run& run) {
-  const Architecture& m = run.model;
-  const std::string dropout =
-      run.framework.dropout > 0 ? fmt::format(",dropout={}", run.framework.dropout) : "";
-  switch (m.form) {
-    case Form::kGpt: {
-      std::string spec = base_keys(run, "gpt") + fmt::format(",tied={}", m.tied ? 1 : 0);
-      if (m.kv_heads != m.heads) spec += fmt::format(",kv_heads={}", m.kv_heads);
-      return spec + (run.cp == 1 ? dropout : "");
-    }
-    case Form::kLlama: return llama_keys(run, "llama");
-    case Form::kMixture: return mixture_keys(run);
-    case Form::kHybrid: return hybrid_keys(run);
-    case Form::kBert: return base_keys(run, "bert");
-    case Form::kT5: return base_keys(run, "t5") + fmt::format(",source={}", run.seq);
-    case Form::kVit:
-      return fmt::format("vit:layers={},hidden={},heads={},ffn={}", m.layers, m.hidden, m.heads,
-                         m.ffn);
-    case Form::kSwin:
-      return fmt::format("swin:depths={},hidden={},heads={},image={}", m.stages, m.hidden, m.heads,
-                         m.seq);
-    // Batch norm takes its statistics over the images of a replica's micro-batch (`ghost`).
-    case Form::kConvolution:
-      return fmt::format("resnet:layers={},image={},ghost={}", m.depth, m.seq, run.microbatch);
-    case Form::kUnbuilt: break;
-  }
-  return invalid_input(fmt::format("the model '{}' has no builder", m.name));
+  Architecture m = run.model;
+  if (!takes_images(m)) m.seq = run.seq;
+  if (run.tp >= run.framework.vocab_from_tp)
+    m.vocab = padded(m.vocab, run.framework.vocab_multiple * run.tp);
+  TESSERA_TRY(std::string text, architecture_text(m));
+  const bool gated = m.form == Form::kLlama || m.form == Form::kMixture || m.form == Form::kHybrid;
+  if (gated && run.lora > 0) text += fmt::format(",lora={}", run.lora);
+  if (gated && run.lora_mlp) text += ",lora_mlp=1";
+  if (has_experts(m) && run.framework.weigh_inside) text += ",weigh_inside=1";
+  if (m.form == Form::kGpt && run.cp == 1 && run.framework.dropout > 0)
+    text += fmt::format(",dropout={}", run.framework.dropout);
+  // Batch norm takes its statistics over the images of a replica's micro-batch (`ghost`).
+  if (m.form == Form::kConvolution) text += fmt::format(",ghost={}", run.microbatch);
+  return text;
 }
 
 // ---- plan

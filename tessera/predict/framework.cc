@@ -11,7 +11,7 @@
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
 #include "tessera/cost/style.h"
-#include "tessera/predict/architecture.h"
+#include "tessera/models/architecture.h"
 #include "tessera/predict/machine.h"
 
 namespace tessera {

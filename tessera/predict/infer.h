@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "tessera/base/result.h"
-#include "tessera/predict/architecture.h"
+#include "tessera/models/architecture.h"
 #include "tessera/predict/framework.h"
 #include "tessera/predict/machine.h"
 #include "tessera/predict/row.h"

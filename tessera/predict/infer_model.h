@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tessera/base/result.h"
-#include "tessera/predict/architecture.h"
+#include "tessera/models/architecture.h"
 #include "tessera/predict/row.h"
 
 namespace tessera {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "tessera/base/memory_text.h"
 #include "tessera/base/text.h"
 #include "tessera/search/estimate.h"
 
@@ -12,7 +13,6 @@ namespace tessera {
 namespace {
 
 std::string seconds_text(double seconds) { return fmt::format("{:.4g} ms", seconds * 1e3); }
-std::string bytes_text(double bytes) { return fmt::format("{:.4g} MB", bytes / 1e6); }
 
 // Returns the common part of the ops' paths: "blocks.3" for "blocks.3.attn.qkv" and
 // "blocks.3.mlp.up".
@@ -200,11 +200,11 @@ std::string row_text(const PlanBlock& row) {
       row.units > 1 ? fmt::format("{} to {} ({})", row.first, row.last, row.units) : row.first;
   std::string out =
       fmt::format("  {}\n      {}\n      {} a micro-batch each, {} of activations, {} at rest\n",
-                  units, row.chosen, seconds_text(row.passes_s), bytes_text(row.activation_bytes),
-                  bytes_text(row.resting_bytes));
+                  units, row.chosen, seconds_text(row.passes_s), memory_text(row.activation_bytes),
+                  memory_text(row.resting_bytes));
   if (row.next.empty()) return out;
   return out + fmt::format("      next best {}: {}, {} of activations ({})\n", row.next,
-                           seconds_text(row.next_s), bytes_text(row.next_activation_bytes),
+                           seconds_text(row.next_s), memory_text(row.next_activation_bytes),
                            binds(row));
 }
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "tessera/base/memory_text.h"
 #include "tessera/base/text.h"
 #include "tessera/plan/load.h"
 #include "tessera/plan/recipes.h"
@@ -257,8 +258,6 @@ Result<Remedy> try_draft(const Draft& draft, const FitQuestion& question, Compil
   return remedy;
 }
 
-std::string gigabytes_text(double bytes) { return fmt::format("{:.2f} GB", bytes / 1e9); }
-
 }  // namespace
 
 std::optional<Shortage> find_shortage(const Simulation& simulation, const Cluster& cluster) {
@@ -349,18 +348,18 @@ std::string fit_text(const Shortage& shortage, const FitAdvice& advice, double s
   const MemoryUse& memory = shortage.memory;
   std::vector<std::string> live;
   for (const auto& [what, bytes] : live_by_kind(memory))
-    live.push_back(fmt::format("{} {}", what, gigabytes_text(static_cast<double>(bytes))));
+    live.push_back(fmt::format("{} {}", what, memory_text(static_cast<double>(bytes))));
   std::string out = fmt::format(
-      "does not fit: rank {} needs up to {} of {}: {} ({} bytes) too much\n"
+      "does not fit: rank {} needs up to {} of {}: {} too much\n"
       "at the peak: {}; besides {} for context and libraries\n",
-      shortage.rank, gigabytes_text(memory.high),
-      gigabytes_text(static_cast<double>(shortage.capacity_bytes)),
-      gigabytes_text(static_cast<double>(shortage.missing_bytes)), shortage.missing_bytes,
-      join(live, ", "), gigabytes_text(static_cast<double>(memory.overhead_bytes)));
+      shortage.rank, memory_text(memory.high),
+      memory_text(static_cast<double>(shortage.capacity_bytes)),
+      memory_text(static_cast<double>(shortage.missing_bytes)), join(live, ", "),
+      memory_text(static_cast<double>(memory.overhead_bytes)));
   if (!memory.at_peak.empty()) {
     const LiveBuffer& largest = memory.at_peak.front();
     out += fmt::format("largest: '{}' ({}), {}\n", largest.name, largest.what,
-                       gigabytes_text(static_cast<double>(largest.bytes)));
+                       memory_text(static_cast<double>(largest.bytes)));
   }
   std::string tried = fmt::format("{} changes tried", advice.tried.size());
   if (advice.refused > 0) tried += fmt::format(", {} more are not possible", advice.refused);
@@ -371,7 +370,7 @@ std::string fit_text(const Shortage& shortage, const FitAdvice& advice, double s
   const Remedy& best = advice.tried[*advice.best];
   out += fmt::format("cheapest change that fits: {} (step {:.4g} s instead of {:.4g} s, {}; {})\n",
                      join(best.changes, ", "), best.step_time_s, step_time_s,
-                     gigabytes_text(static_cast<double>(best.need_bytes)), tried);
+                     memory_text(static_cast<double>(best.need_bytes)), tried);
   return out + (best.is_call ? fmt::format("  --plan '{}'\n", best.plan)
                              : fmt::format("as a plan file:\n{}", best.plan));
 }

@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include "tessera/base/memory_text.h"
 #include "tessera/base/text.h"
 #include "tessera/plan/recipes/parts.h"
 #include "tessera/plan/schedule.h"
@@ -30,10 +31,6 @@ constexpr size_t kBaselinePrograms = 48;
 // the largest value to which `prefetch` may be fixed, in blocks
 constexpr int64_t kMostPrefetch = 64;
 
-std::string size_text(double bytes) {
-  if (bytes < 1e8) return fmt::format("{:.3g} MB", bytes / 1e6);
-  return fmt::format("{:.2f} GB", bytes / 1e9);
-}
 std::string time_text(double seconds) {
   if (seconds < 1) return fmt::format("{:.4g} ms", seconds * 1e3);
   return fmt::format("{:.4g} s", seconds);
@@ -85,13 +82,14 @@ Status check_question(const PlanQuestion& question) {
 std::string candidate_row(const PlanCandidate& candidate, bool is_best) {
   std::string outcome = candidate.refused;
   if (candidate.step_s) {
-    outcome = fmt::format("{}, {}{}", time_text(*candidate.step_s), size_text(candidate.need_bytes),
-                          candidate.fits ? "" : ": does not fit");
+    outcome =
+        fmt::format("{}, {}{}", time_text(*candidate.step_s), memory_text(candidate.need_bytes),
+                    candidate.fits ? "" : ": does not fit");
   }
   const std::string formula =
       candidate.call.empty()
           ? fmt::format("by formula {}, {}; ", time_text(candidate.estimate.step_s),
-                        size_text(candidate.estimate.memory_bytes))
+                        memory_text(candidate.estimate.memory_bytes))
           : "";
   return fmt::format("  {} {}\n      {}program {}\n", is_best ? "*" : " ", candidate.name(),
                      formula, outcome);
@@ -104,7 +102,7 @@ std::string host_line(const PlanAnswer& answer) {
   int64_t most = 0;
   for (const RankResult& role : answer.simulation->roles)
     most = std::max(most, role.memory.arena_bytes[static_cast<size_t>(Tier::kHost)]);
-  return fmt::format("host      {} a device ({})\n", size_text(static_cast<double>(most)),
+  return fmt::format("host      {} a device ({})\n", memory_text(static_cast<double>(most)),
                      offload_text(answer.offloaded));
 }
 
@@ -143,6 +141,7 @@ Status check_own_keys(const PlanQuestion& question, const std::string& planner) 
     std::function<bool(const std::string&)> is_usual;  // whether all planners do so
     std::string planner;                               // the one that chooses otherwise, too
     std::string does;                                  // what the others do
+    std::string also = {};                             // another one that chooses otherwise
   };
   const auto is = [](const std::string& value) {
     return [value](const std::string& fixed) { return fixed == value; };
@@ -158,11 +157,15 @@ Status check_own_keys(const PlanQuestion& question, const std::string& planner) 
       {"schedule", is_for_whole_sequences, "terapipe", "leaves sequences whole"},
       {"prefetch", is(std::to_string(TransferChoice{}.ahead)), "auto", "gathers one block ahead"},
       {"bucket_bytes", is(std::to_string(kPlainBucket)), "auto",
-       "leaves the size of buckets as it is"}};
+       "leaves the size of buckets as it is"},
+      {"cp", is("1"), "auto", "leaves sequences whole", "recipes"},
+      {"ep", is("1"), "auto", "does not choose groups of experts", "recipes"}};
   for (const Own& own : all) {
     const auto fixed = question.fixed.find(own.key);
-    if (fixed == question.fixed.end() || own.planner == planner || own.is_usual(fixed->second))
+    if (fixed == question.fixed.end() || own.planner == planner || own.also == planner ||
+        own.is_usual(fixed->second)) {
       continue;
+    }
     return invalid_input(
         fmt::format("plan: --fix {}={}: expected --planner {}, found planner '{}', which {}",
                     own.key, fixed->second, own.planner, planner, own.does));
@@ -181,6 +184,11 @@ Result<PlanAnswer> find_in_megatron_grid(const PlanQuestion& question) {
   PlanQuestion wider = question;
   if (wider.evaluations == 0) wider.evaluations = kBaselinePrograms;
   return find_in_space(wider, megatron_space);
+}
+
+// Returns whether the question fixes a degree that only recipes have arguments for.
+bool asks_for_recipes(const PlanQuestion& question) {
+  return question.fixed.contains("cp") || question.fixed.contains("ep");
 }
 
 Result<PlanAnswer> find_by_mechanisms(const PlanQuestion& question) {
@@ -202,6 +210,7 @@ Result<PlanAnswer> find_by_mechanisms(const PlanQuestion& question) {
 // Answers with the faster one of what the mechanisms find and of the best of the baseline's grid,
 // which is a candidate of every search.
 Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
+  if (asks_for_recipes(question)) return find_by_recipes(question);
   if (asks_for_offload(question)) return find_offloaded(question, question.fixed.at("offload"));
   auto answer = find_by_mechanisms(question);
   const auto baseline = find_in_megatron_grid(question);
@@ -247,6 +256,10 @@ Result<PlanAnswer> find_plan(const PlanQuestion& question, const std::string& pl
     if (one.name == planner) {
       TESSERA_TRY_VOID(check_own_keys(question, planner));
       TESSERA_TRY(PlanQuestion fixed, fixed_by_part(question));
+      // A degree of one is no degree, and leaves every planner its choice.
+      std::erase_if(fixed.fixed, [](const auto& one) {
+        return (one.first == "cp" || one.first == "ep") && one.second == "1";
+      });
       fixed.broken = std::make_shared<BrokenInvariants>();
       Result<PlanAnswer> found = one.find(fixed);
       if (!found) {
@@ -288,14 +301,14 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
           "{}: the smallest of {} simulated plans needs {} of {}, {} too much ({}); "
           "more devices, a smaller batch or a larger limit would help{}\n",
           answer.ended == "stopped" ? "stopped before a plan was found that fits" : "nothing fits",
-          answer.simulated.size(), size_text(smallest->need_bytes), size_text(answer.limit_bytes),
-          size_text(smallest->need_bytes - answer.limit_bytes),
+          answer.simulated.size(), memory_text(smallest->need_bytes),
+          memory_text(answer.limit_bytes), memory_text(smallest->need_bytes - answer.limit_bytes),
           smallest->name() +
               (answer.offloaded.empty()
                    ? ""
                    : fmt::format(", {} on the host", offload_text(answer.offloaded))),
           smallest->call.empty() ? "; by formula the smallest choice needs " +
-                                       size_text(answer.curve.front().estimate.memory_bytes)
+                                       memory_text(answer.curve.front().estimate.memory_bytes)
                                  : "");
     }
   } else {
@@ -310,8 +323,8 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
         "searched  {}{}\n",
         best.name(), time_text(*best.step_s),
         best.call.empty() ? fmt::format(" ({} by formula)", time_text(best.estimate.step_s)) : "",
-        size_text(best.need_bytes),
-        answer.limit_bytes > 0 ? " of " + size_text(answer.limit_bytes) : "", host_line(answer),
+        memory_text(best.need_bytes),
+        answer.limit_bytes > 0 ? " of " + memory_text(answer.limit_bytes) : "", host_line(answer),
         answer.simulation->ranks, question.cluster->devices(), time_text(answer.bound_s),
         answer.bound_of, *best.step_s / answer.bound_s,
         best.call.empty() || answer.estimated > 0

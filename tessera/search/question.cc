@@ -10,6 +10,8 @@ const std::vector<std::pair<std::string, std::string>>& fix_keys() {
       {"pp", "pipeline stages"},
       {"dp", "replicas"},
       {"tp", "devices that share each layer"},
+      {"cp", "devices that share each sequence (planners auto and recipes)"},
+      {"ep", "groups of devices that share the experts (planners auto and recipes)"},
       {"micro_batches", "pieces of the batch"},
       {"chunks", "stages of each place of the pipeline"},
       {"zero", "what rests in shards over the replicas: 0 nothing, 1, 2, 3"},

@@ -146,16 +146,35 @@ Status check_size(const Lowering& lowering, const Cluster& cluster, const RankDe
   return {};
 }
 
+// Returns for each tensor whether it is made of parameters alone that are not trained, such as the
+// base of low-rank fine-tuning or its copy in 16 bits. Such a tensor has no gradient.
+std::vector<bool> frozen_tensors(const Graph& graph) {
+  std::vector<bool> frozen(graph.tensors().size());
+  for (const Tensor& tensor : graph.tensors())
+    frozen[tensor.id.index()] = tensor.role == Role::kParameter && !tensor.trained;
+  for (const Op& op : graph.ops()) {
+    const bool made_of_frozen = op.phase == Phase::kForward && !op.inputs.empty() &&
+                                std::all_of(op.inputs.begin(), op.inputs.end(),
+                                            [&](TensorId input) { return frozen[input.index()]; });
+    if (!made_of_frozen) continue;
+    for (const TensorId output : op.outputs) frozen[output.index()] = true;
+  }
+  return frozen;
+}
+
 // Facts of the model for the summary of a simulation. They do not depend on machine and style.
 struct ModelFacts {
   explicit ModelFacts(const Lowering& lowering)
       : tokens(tokens_of(lowering.whole_graph(), lowering.plan().plan.micro_batch_dim)) {
     const Graph& graph = lowering.whole_graph();
     std::array<double, kArithmetics.size()> by_arithmetic{};
+    const std::vector<bool> frozen = frozen_tensors(graph);
     for (const Op& op : graph.ops()) {
       if (!counts_as_model(op)) continue;
       const auto of_op = static_cast<double>(op_flops(op));
-      flops += 3 * of_op;
+      const auto without = std::count_if(op.inputs.begin(), op.inputs.end(),
+                                         [&](TensorId input) { return frozen[input.index()]; });
+      flops += static_cast<double>(3 - without) * of_op;
       if (!op.inputs.empty())
         by_arithmetic[arithmetic_of(graph.tensor(op.inputs[0]).dtype)] += of_op;
     }
@@ -165,8 +184,9 @@ struct ModelFacts {
     }
     arithmetic = kArithmetics[most];
   }
-  // FLOP of a step: 3 times those of matrix products and attention in the forward pass. Attention
-  // counts all scores, also masked ones.
+  // FLOP of a step: 3 times those of matrix products and attention in the forward pass, and twice
+  // those of products with a parameter that is not trained and has no gradient. Attention counts
+  // all scores, also masked ones.
   double flops = 0;
   int64_t tokens;
   std::string arithmetic;  // the arithmetic of most FLOP of the model's products

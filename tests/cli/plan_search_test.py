@@ -153,7 +153,7 @@ class Planner(CliTest):
         self.assertIn("nothing fits", answer.err)
         path = os.path.join(self.folder, "offloaded.toml")
         text = self.expect_text(*question, "--fix", "offload=optimizer", "--out", path)
-        self.assertRegex(text, r"\nhost +\S+ GB a device \(optimizer state\)\n")
+        self.assertRegex(text, r"\nhost +\S+ GiB a device \(optimizer state\)\n")
         self.assertIn('tier = "host"', pathlib.Path(path).read_text())
         self.assertEqual(self.expect_json(*question, "--fix", "offload=states", "--json")["offload"], "states")
         self.expect_error(2, "plan: --fix offload=disk: expected offload = none or optimizer or states or all, found 'disk', "

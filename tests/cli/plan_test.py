@@ -8,8 +8,15 @@ from cli import CliTest, MODEL, ROOT, main, run
 class PlanCommand(CliTest):
     def test_list(self):
         text = self.expect_text("plan", "--list")
+        lines = text.split("\n\n")[0].splitlines()
+        self.assertEqual(len(lines), len(self.expect_json("plan", "--list", "--json")["recipes"]))  # a line a recipe
+        self.assertIn("data_parallel       batch over ranks; gradients are summed (also ddp, dp)", lines)
+        one = self.expect_text("plan", "--list", "megatron")
         self.assertIn("megatron(tp=1, pp=1, dp=1, zero=0, micro_batches=1, schedule=1f1b, chunks=1, recompute=none, "
-                      "sequence_shard=false, cp=1, order=zigzag, precision=float32)\n", text)
+                      "sequence_shard=false, cp=1, order=zigzag, precision=float32)\n", one)
+        self.assertIn("      zero           = 0 ", one)
+        self.assertTrue(self.expect_text("plan", "--list", "hsdp").startswith("fsdp(dp, replicas=1, "))
+        self.expect_error(2, "unknown recipe 'dppp', did you mean 'dp'?", "plan", "--list", "dppp")
         recipes = self.expect_json("plan", "--list", "--json")["recipes"]
         self.assertLessEqual({"serial", "data_parallel", "zero", "tensor_parallel", "gpipe", "one_f_one_b", "pipeline", "megatron",
                               "summa", "cannon", "tesseract", "tensor_parallel_3d", "fsdp", "per_layer", "per_op",

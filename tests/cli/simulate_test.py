@@ -111,8 +111,8 @@ class DoesNotFit(CliTest):
         self.assertEqual((fits.code, fits.err), (0, ""))
         answer = run(*SIMULATE, "--what-if", "device:memory*0.001")
         self.assertEqual(answer.code, 1)
-        self.assertRegex(answer.err, r"^does not fit: rank 0 needs up to [0-9.]+ GB of 0.0[0-9] GB: "
-                                     r"[0-9.]+ GB \([0-9]+ bytes\) too much\nat the peak: ")
+        self.assertRegex(answer.err, r"^does not fit: rank 0 needs up to [0-9.]+ GiB of 81.9 MiB: "
+                                     r"[0-9.]+ [GM]iB too much\nat the peak: ")
         self.assertRegex(answer.err, r"no change of the plan that was tried makes it fit \([0-9]+ changes tried(, [0-9]+ more are not possible)?\)\n$")
         shown = json.loads(run(*SIMULATE, "--what-if", "device:memory*0.001", "--json").out)
         self.assertEqual(shown["fits"], False)

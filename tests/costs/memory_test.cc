@@ -116,7 +116,7 @@ double state_bytes(const std::string& recipe) {
 TEST(KeptStates, are_the_bytes_a_parameter_of_the_recipe) {
   EXPECT_EQ(state_bytes("data_parallel(dp=4, micro_batches=2)"),
             state_bytes_per_parameter(StateRecipe::kAdam32, 4));
-  EXPECT_EQ(state_bytes("fsdp(dp=4, micro_batches=2)"),
+  EXPECT_EQ(state_bytes("fsdp(dp=4, micro_batches=2, prefetch=0)"),
             state_bytes_per_parameter(StateRecipe::kZero3, 4));
   // The optimizer's 8 of 16 bytes are sharded (in fp32; 12 of 16 with 16-bit parameters); the
   // gradient's shard, which the reduction makes, lies beside the accumulated gradient.

@@ -93,9 +93,9 @@ TEST(AtRest, weights_are_held_once_by_all_ranks_and_once_a_depth) {
                         {"tesseract(2, 2, zero=3)", 8},
                         {"tensor_parallel_3d(2, 2, 2)", 8},
                         {"tensor_parallel_3d(1, 2, 4)", 8},
-                        {"fsdp(4)", 4},
-                        {"fsdp(4, replicas=2)", 4},
-                        {"fsdp(2, tp=2)", 4},
+                        {"fsdp(4, prefetch=0)", 4},
+                        {"fsdp(4, replicas=2, prefetch=0)", 4},
+                        {"fsdp(2, tp=2, prefetch=0)", 4},
                         {"zero(3, 8)", 8},
                         {"zero(2, 8)", 1}}) {
     const MeasuredPlan found = measure(kGpt, c.plan, b);
@@ -116,9 +116,9 @@ TEST(AtRest, zero_stages_hold_a_share_of_state_then_of_parameters) {
 
 TEST(AtRest, state_may_be_spread_over_replicas_too) {
   static const auto is_state = [](const Tensor& t) { return t.role == Role::kOptimizerState; };
-  const MeasuredPlan hybrid = measure(kGpt, "fsdp(2, replicas=2)", b);
+  const MeasuredPlan hybrid = measure(kGpt, "fsdp(2, replicas=2, prefetch=0)", b);
   EXPECT_EQ(hybrid.at_rest(0, is_state), 2 * hybrid.parameters() / 2);
-  const MeasuredPlan spread = measure(kGpt, "fsdp(2, replicas=2, spread_state=true)", b);
+  const MeasuredPlan spread = measure(kGpt, "fsdp(2, replicas=2, spread_state=true, prefetch=0)", b);
   EXPECT_EQ(spread.at_rest(0, is_state), 2 * spread.parameters() / 4);
   EXPECT_EQ(spread.at_rest(0, is_parameter), spread.parameters() / 2);
 }
@@ -155,7 +155,7 @@ TEST(AtRest, narrow_precision_has_the_bytes_of_a_distributed_optimizer) {
 // 10 sequences in 4, 3, 3 take the memory of 12 in 4, 4, 4: buffers have the size of the larger.
 TEST(MicroBatches, of_two_sizes_take_the_memory_of_the_larger) {
   for (const char* plan :
-       {"recompute(none, 3)", "zero(2, 2, 3)", "fsdp(2, micro_batches=3, accumulate=whole)",
+       {"recompute(none, 3)", "zero(2, 2, 3)", "fsdp(2, micro_batches=3, accumulate=whole, prefetch=0)",
         "gpipe(2, 3)", "one_f_one_b(2, 3)", "pipeline(2, 3, zb_h1)", "pipeline(2, 3, zb_v)"}) {
     const std::string model = std::string(plan).find("zb_v") == std::string::npos
                                   ? kGpt

@@ -80,14 +80,14 @@ std::vector<Sends> closed_forms() {
       {"zero(1, 4)", kGpt, has_size, 0, 3 * kAll, 3 * kAll},
       {"zero(2, 4)", kGpt, has_size, 0, 3 * kAll, 3 * kAll},
       {"zero(3, 4)", kGpt, has_size, 3 * kAll, 3 * (kRead + kAll)},
-      {"fsdp(4)", kGpt, has_size, 3 * kAll, 3 * (kRead + kAll)},
-      {"fsdp(2, replicas=3)", kGpt, has_size, 3 * kAll, 3 * (kRead + kAll) + 2 * 2 * kAll},
+      {"fsdp(4, prefetch=0)", kGpt, has_size, 3 * kAll, 3 * (kRead + kAll)},
+      {"fsdp(2, replicas=3, prefetch=0)", kGpt, has_size, 3 * kAll, 3 * (kRead + kAll) + 2 * 2 * kAll},
       // Gathered from all; then, for the backward pass, only in the group.
-      {"fsdp(4, reshard_after_forward=2)", kGpt, has_size, 3 * kAll, 2 * kRead + 3 * kAll},
-      {"fsdp(6, reshard_after_forward=2)", kGpt, has_size, 5 * kAll, 3 * kRead + 5 * kAll},
-      {"fsdp(6, reshard_after_forward=3)", kGpt, has_size, 5 * kAll, 4 * kRead + 5 * kAll},
+      {"fsdp(4, reshard_after_forward=2, prefetch=0)", kGpt, has_size, 3 * kAll, 2 * kRead + 3 * kAll},
+      {"fsdp(6, reshard_after_forward=2, prefetch=0)", kGpt, has_size, 5 * kAll, 3 * kRead + 5 * kAll},
+      {"fsdp(6, reshard_after_forward=3, prefetch=0)", kGpt, has_size, 5 * kAll, 4 * kRead + 5 * kAll},
       {"zero(3, 4, reshard_after_forward=2)", kGpt, has_size, 3 * kAll, 2 * kRead + 3 * kAll},
-      {"fsdp(4, reshard=false)", kGpt, has_size, 0, 3 * kAll, 3 * kAll},
+      {"fsdp(4, reshard=false, prefetch=0)", kGpt, has_size, 0, 3 * kAll, 3 * kAll},
       {"offload(2)", kGpt, has_size, kAll, kAll},  // gathered from the shards ahead of the step
       // ---- over features
       {"tensor_parallel(2)", kGpt, is_hidden, sums, sums},
@@ -215,8 +215,8 @@ TEST(MicroBatches, of_two_sizes_send_what_the_batch_and_their_number_say) {
   }
   const MeasuredPlan features = measure(kGpt, "megatron(tp=2, micro_batches=3)", batch);
   EXPECT_EQ(features.sent_in(BlockKind::kForward, is_hidden), (2 * layers + 1) * 2 * tokens);
-  for (const char* plan : {"zero(1, 4, 3)", "zero(3, 4, 3)", "fsdp(4, micro_batches=3)",
-                           "fsdp(4, micro_batches=3, reshard_after_forward=2)"}) {
+  for (const char* plan : {"zero(1, 4, 3)", "zero(3, 4, 3)", "fsdp(4, micro_batches=3, prefetch=0)",
+                           "fsdp(4, micro_batches=3, reshard_after_forward=2, prefetch=0)"}) {
     EXPECT_EQ(measure(kGpt, plan, batch).sent(has_size), measure(kGpt, plan, 12).sent(has_size))
         << plan;
   }
@@ -236,8 +236,8 @@ TEST(Keep, prices_both_ends_of_a_layout_change) {
 
 // A rank keeps its group's share of each parameter that the backward pass reads.
 TEST(Keep, a_kept_copy_may_be_cut_over_fewer_axes_than_the_tensor) {
-  const MeasuredPlan all = measure(kGpt, "fsdp(4)", b),
-                     group = measure(kGpt, "fsdp(4, reshard_after_forward=2)", b);
+  const MeasuredPlan all = measure(kGpt, "fsdp(4, prefetch=0)", b),
+                     group = measure(kGpt, "fsdp(4, reshard_after_forward=2, prefetch=0)", b);
   const auto kept = [](const MeasuredPlan& found) {
     int64_t elements = 0;
     for (const Buffer& buffer : found.programs[0].buffers) {

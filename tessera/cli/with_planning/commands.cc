@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "tessera/import/pt2.h"
+
 extern "C" const tessera::cli::PlanningLibrary* tessera_planning_library() {
   using namespace tessera::cli;
   static constexpr std::array<LibraryCommand, 9> kCommands = {{{"plan", add_plan},
@@ -14,6 +16,7 @@ extern "C" const tessera::cli::PlanningLibrary* tessera_planning_library() {
                                                                {"export", add_export},
                                                                {"import", add_import}}};
   static constexpr PlanningLibrary kLibrary{.commands = kCommands,
-                                            .plan_by_search = plan_by_search};
+                                            .plan_by_search = plan_by_search,
+                                            .archive_graph = tessera::archive_graph};
   return &kLibrary;
 }

@@ -12,9 +12,10 @@
 
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
+#include "tessera/cli/machine.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/planned_model.h"
 #include "tessera/cli/with_planning/commands.h"
-#include "tessera/cli/with_planning/planned_archive.h"
 #include "tessera/cli/with_planning/pricing.h"
 #include "tessera/cli/with_planning/read_job.h"
 #include "tessera/import/export_weights.h"
@@ -196,14 +197,14 @@ Result<int> run_export(const ExportOptions& given) {
   TESSERA_TRY(const ExportTarget* target, target_of(given.target));
   TESSERA_TRY_VOID(check_options(given));
   ExportOptions options = given;
-  TESSERA_TRY(options.model, planned_model_or_archive(given.of, given.batch));
+  TESSERA_TRY(options.model, planned_model(given.of));
   if (!options.from.empty()) return read_from(options, *target);
   SimulateOptions simulated;
   simulated.critical_path = false;
   simulated.memory_details = false;
   if (options.pricing.style.empty()) options.pricing.style = target->style;
   TESSERA_TRY(Cluster machine,
-              load_cluster(options.cluster.empty() ? kUsualNode : options.cluster));
+              load_machine(options.cluster.empty() ? kUsualNode : options.cluster));
   TESSERA_TRY(const Pricing pricing,
               decide_pricing(options.pricing, std::move(machine),
                              {options.model, options.plan, options.batch, given.of}));

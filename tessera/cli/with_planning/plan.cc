@@ -1,7 +1,6 @@
 // tessera plan: finds a plan for a model on a machine. Also lists the recipes and prints the plan
 // text that a call of a recipe gives.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -14,15 +13,18 @@
 #include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
+#include "tessera/cli/machine.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/planned_model.h"
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/cli/with_planning/plan_for.h"
-#include "tessera/cli/with_planning/planned_archive.h"
 #include "tessera/cli/with_planning/pricing.h"
+#include "tessera/cli/with_planning/progress_line.h"
 #include "tessera/compile/optimizer_text.h"
-#include "tessera/models/families.h"
 #include "tessera/models/model.h"
+#include "tessera/models/model_title.h"
 #include "tessera/plan/load.h"
+#include "tessera/plan/recipe_aliases.h"
 #include "tessera/plan/recipes.h"
 #include "tessera/search/planner.h"
 #include "tessera/search/with_part.h"
@@ -66,26 +68,51 @@ std::string recipe_text(const Recipe& recipe) {
   return out;
 }
 
-int list_recipes(bool json) {
-  if (json) {
-    Json list = Json::array();
-    for (const Recipe& recipe : all_recipes()) list.push_back(recipe_json(recipe));
-    return print(dumped(Json{{"recipes", std::move(list)}}) + "\n");
+Json recipes_json(const Recipe* only) {
+  Json list = Json::array(), aliases = Json::array();
+  for (const Recipe& recipe : all_recipes()) {
+    if (only == nullptr || only == &recipe) list.push_back(recipe_json(recipe));
   }
-  std::string out;
-  for (const Recipe& recipe : all_recipes()) out += (out.empty() ? "" : "\n") + recipe_text(recipe);
-  out +=
-      "\nExample: tessera plan 'megatron(tp=2,pp=2)' --model "
-      "gpt:layers=4,hidden=64,heads=4,seq=32\n";
-  return print(out);
+  for (const RecipeAlias& alias : recipe_aliases())
+    aliases.push_back({{"name", alias.name}, {"recipe", alias.recipe}});
+  return {{"recipes", std::move(list)}, {"aliases", std::move(aliases)}};
 }
 
-bool is_model(const std::string& subject) {
-  const std::string name = subject.substr(0, subject.find_first_of("(:"));
-  if (names_graph_file(subject) || names_archive(subject)) return true;
-  if (subject.find(".json") != std::string::npos) return true;
-  if (names_plan_file(subject)) return false;
-  return subject.find(':') < subject.find('(') || find_family(name) != nullptr;
+// Returns the names that stand for the recipe, as " (ddp, dp)"; "" if there are none.
+std::string aliases_text(const Recipe& recipe) {
+  std::vector<std::string> names;
+  for (const RecipeAlias& alias : recipe_aliases()) {
+    if (alias.recipe == recipe.name) names.push_back(alias.name);
+  }
+  return names.empty() ? "" : fmt::format(" (also {})", join(names, ", "));
+}
+
+// Lists the recipes, a line each, or describes the one that is named.
+Result<int> list_recipes(const std::string& name, bool json) {
+  const Recipe* only = nullptr;
+  if (!name.empty()) {
+    only = find_recipe(name);
+    if (only == nullptr) return tl::unexpected(parse_recipe_call(name).error());
+  }
+  if (json) return print(dumped(recipes_json(only)) + "\n");
+  if (only != nullptr) return print(recipe_text(*only) + aliases_text(*only) + "\n");
+  std::string out;
+  for (const Recipe& recipe : all_recipes())
+    out += fmt::format("{:<20}{}{}\n", recipe.name, recipe.summary, aliases_text(recipe));
+  return print(out +
+               "\nOne with its arguments: tessera plan --list fsdp\n"
+               "Example: tessera plan 'megatron(tp=2,pp=2)' --model "
+               "gpt:layers=4,hidden=64,heads=4,seq=32\n");
+}
+
+// Returns whether the subject is a MODEL for which a plan is wanted, and not a recipe call. A text
+// that is neither is a model, whose error names the nearest models, unless --model is given.
+bool is_model(const PlanOptions& options) {
+  const std::string& subject = options.subject;
+  if (resolve_model(subject)) return true;
+  const std::string name(trim(subject.substr(0, subject.find_first_of("(:"))));
+  if (subject.empty() || subject.ends_with(".toml") || find_recipe(name) != nullptr) return false;
+  return options.model.empty() && subject.find('(') == std::string::npos;
 }
 
 Status check_is_recipe(const PlanOptions& options) {
@@ -141,29 +168,6 @@ class Interrupt {
  private:
   static inline volatile std::sig_atomic_t asked_ = 0;
   void (*before_)(int);
-};
-
-// Shows in one line of a terminal what a search is doing, once the search has taken a second.
-class SearchProgress {
- public:
-  ~SearchProgress() { clear(); }
-  void show(std::string what) {
-    if (!is_terminal_ || Clock::now() - start_ < std::chrono::seconds(1)) return;
-    constexpr size_t kMost = 110;
-    if (what.size() > kMost) what = what.substr(0, kMost - 3) + "...";
-    fmt::print(stderr, "\r{}\x1b[K", what);
-    std::fflush(stderr);
-    is_open_ = true;
-  }
-  void clear() {
-    if (is_open_) fmt::print(stderr, "\r\x1b[K");
-    is_open_ = false;
-  }
-
- private:
-  using Clock = std::chrono::steady_clock;
-  bool is_terminal_ = isatty(STDERR_FILENO) == 1, is_open_ = false;
-  Clock::time_point start_ = Clock::now();
 };
 
 Json candidate_json(const PlanCandidate& candidate) {
@@ -268,7 +272,7 @@ Result<PlanQuestion> question_of(const PlanOptions& options, const Pricing& pric
 // Searches for a plan that a framework runs (--for), with what it assumes where the user says
 // nothing.
 Result<int> search_for(const PlanOptions& options, const PlanQuestion& question,
-                       const Pricing& pricing, SearchProgress& progress) {
+                       const Pricing& pricing, ProgressLine& progress) {
   PlanForRequest request{find_export_target(options.target),
                          options.cluster,
                          &pricing,
@@ -285,34 +289,40 @@ Result<int> search_for(const PlanOptions& options, const PlanQuestion& question,
   if (options.memory_limit.empty() && question.memory_limit_bytes > 0)
     request.assumed.emplace_back("5 % of a device is kept free, as --memory-limit is not given");
   auto code = plan_for(question, request);
-  progress.clear();
+  progress.end();
   return code;
 }
 
 Result<int> search(const PlanOptions& options) {
+  TESSERA_TRY_VOID(resolve_model(options.subject));
   if (options.cluster.empty()) {
     return invalid_input(
         "plan: expected --cluster, the machine for which a plan is wanted (dgx-a100:8, local)");
   }
-  TESSERA_TRY(Cluster cluster, load_cluster(options.cluster));
+  TESSERA_TRY(Cluster cluster, load_machine(options.cluster));
   PricingOptions asked = options.pricing;
   const ExportTarget* target = find_export_target(options.target);
   if (asked.style.empty() && target != nullptr) asked.style = target->style;
   TESSERA_TRY(const Pricing pricing,
               decide_pricing(asked, std::move(cluster), {options.subject, "", 0, options.named}));
   TESSERA_TRY(PlanQuestion question, question_of(options, pricing));
-  SearchProgress progress;
-  question.progress = [&](const std::string& what) { progress.show("plan: " + what); };
+  ProgressLine progress("plan", options.seconds);
+  question.progress = [&](const std::string& what) { progress.say(what); };
   const Interrupt interrupt;
   const auto begin = std::chrono::steady_clock::now();
   question.stop = [&] {
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     return interrupt.asked() || (options.seconds > 0 && taken.count() >= options.seconds);
   };
-  if (!options.target.empty()) return search_for(options, std::move(question), pricing, progress);
+  if (!options.target.empty()) return search_for(options, question, pricing, progress);
+  TESSERA_TRY(const Model model, build_model(options.subject, question.batch));
+  if (!options.json) {
+    say_first(fmt::format("{} on {}, batch {}", model_title(model), machine_title(pricing.cluster),
+                          grouped(question.batch)));
+  }
   TESSERA_TRY(PlanAnswer answer, find_plan(question, options.planner));
   if (answer.best) answer.plan = with_style(answer.plan, pricing);
-  progress.clear();
+  progress.end();
   if (answer.best && !options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, answer.plan));
   if (options.json) {
     const int printed = print(answer_json(answer, question, options, pricing));
@@ -353,7 +363,8 @@ void add_plan(Commands& commands) {
       "plan", "Find a plan for a model on a machine; list recipes or print one's plan");
   command.option("SUBJECT", options->subject,
                  "MODEL to find a plan for, or a recipe call, as 'zero(stage=1,dp=4)'");
-  command.flag("--list", options->list, "Recipes with their arguments, defaults and meaning");
+  command.flag("--list", options->list,
+               "The recipes, a line each; with a recipe's name, that one with its arguments");
   command.option("--model", options->model, "MODEL for which the recipe emits a plan");
   command.option("--out", options->out, "Write the plan to this file, not to the terminal");
   command.flag("--json", options->json, "Print JSON");
@@ -405,12 +416,13 @@ void add_plan(Commands& commands) {
       "  tessera plan 'megatron(tp=2,dp=2)' --model gpt:layers=4,hidden=128,heads=4 --out "
       "plan.toml\n");
   command.action([options]() -> Result<int> {
-    if (options->list) return list_recipes(options->json);
+    if (options->list) return list_recipes(options->subject, options->json);
     PlanOptions given = *options;
+    const bool searches = is_model(given);
     given.named = given.subject;
-    std::string& model = is_model(given.subject) ? given.subject : given.model;
-    TESSERA_TRY(model, planned_model_or_archive(model, given.batch));
-    return is_model(options->subject) ? search(given) : emit(given);
+    std::string& model = searches ? given.subject : given.model;
+    if (!model.empty()) TESSERA_TRY(model, planned_model(model));
+    return searches ? search(given) : emit(given);
   });
 }
 

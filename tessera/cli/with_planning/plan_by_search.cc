@@ -3,6 +3,7 @@
 
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/cli/with_planning/pricing.h"
+#include "tessera/cli/with_planning/progress_line.h"
 #include "tessera/models/model.h"
 #include "tessera/search/planner.h"
 
@@ -35,7 +36,10 @@ Result<std::string> plan_by_search(const AutoQuestion& question) {
   }
   TESSERA_TRY(search.memory_limit_bytes, memory_limit_of("", *search.cluster));
   if (question.ranks > 0) search.fixed["devices"] = std::to_string(question.ranks);
+  ProgressLine progress("plan auto");
+  search.progress = [&](const std::string& what) { progress.say(what); };
   TESSERA_TRY(const PlanAnswer answer, find_plan(search, "auto"));
+  progress.end();
   if (!answer.best) {
     std::string text = to_text(answer, search, false);
     return check_failed("plan auto: " + text.substr(0, text.find('\n')));

@@ -10,9 +10,10 @@
 #include "tessera/base/text_file.h"
 #include "tessera/cli/auto_plan.h"
 #include "tessera/cli/cli.h"
+#include "tessera/cli/machine.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/planned_model.h"
 #include "tessera/cli/with_planning/commands.h"
-#include "tessera/cli/with_planning/planned_archive.h"
 #include "tessera/cli/with_planning/pricing.h"
 #include "tessera/cluster/cluster.h"
 #include "tessera/compile/compile.h"
@@ -64,14 +65,14 @@ Status add_curve(const ReportOptions& options, Report& page) {
 
 // Simulates the plans. The runs of the page point to the compiled plans, which `planned` keeps.
 Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Report& page) {
-  TESSERA_TRY(const Cluster cluster, load_cluster(options.cluster));
+  TESSERA_TRY(const Cluster cluster, load_machine(options.cluster));
   SimulateOptions simulate_options;
   simulate_options.events = true;
   page.capacity_bytes = cluster.parts.front().type.device.memory_bytes;
   for (const ClusterPart& part : cluster.parts) {
     page.capacity_bytes = std::min(page.capacity_bytes, part.type.device.memory_bytes);
   }
-  TESSERA_TRY(const std::string model, planned_model_or_archive(options.model, options.batch));
+  TESSERA_TRY(const std::string model, planned_model(options.model));
   std::vector<std::string> said;  // with what plans are priced
   for (const std::string& plan : options.plans) {
     TESSERA_TRY(const Pricing pricing, decide_pricing(options.pricing, cluster,

@@ -7,18 +7,22 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "tessera/base/memory_text.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/auto_plan.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/counted_rows.h"
+#include "tessera/cli/machine.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/planned_model.h"
 #include "tessera/cli/with_planning/commands.h"
-#include "tessera/cli/with_planning/planned_archive.h"
 #include "tessera/cli/with_planning/pricing.h"
 #include "tessera/compile/compile.h"
 #include "tessera/compile/optimizer_text.h"
 #include "tessera/cost/figure.h"
+#include "tessera/models/model_title.h"
 #include "tessera/plan/load.h"
 #include "tessera/search/fit.h"
 #include "tessera/simulate/chakra.h"
@@ -37,7 +41,7 @@ struct SimulateCommand {
   int64_t batch = 0, evaluations = kMostEvaluations;
   double jitter = 0, failures = 0, restart_s = 0;
   uint64_t seed = 0;
-  bool no_fold = false, json = false;
+  bool no_fold = false, json = false, verbose = false;
   std::string trace, chakra;
 };
 
@@ -118,7 +122,8 @@ Json role_json(const RankResult& role) {
 }
 
 std::string to_json(const SimulateCommand& options, const Compiled& planned, const Cluster& cluster,
-                    const Pricing& pricing, const Simulation& s) {
+                    const Pricing& pricing, const Simulation& s,
+                    const std::optional<Simulation>& was) {
   const Totals totals = totals_of(s);
   const auto share = [&](Spent what) { return totals.share[static_cast<size_t>(what)]; };
   const std::optional<Room> room = find_room(s, cluster);
@@ -134,38 +139,46 @@ std::string to_json(const SimulateCommand& options, const Compiled& planned, con
   for (size_t i = 0; i < kSources.size(); ++i) {
     sources[std::string(source_name(kSources[i]))] = s.source_share[i];
   }
-  return dumped(Json{{"model", planned.model->spec},
-                     {"plan", plan_label(options.plan)},
-                     {"cluster", cluster.name},
-                     {"style", to_string(pricing.style)},
-                     {"priced_with", pricing.said},
-                     {"batch", planned.batch},
-                     {"precision", dtype_name(planned.computes_in())},
-                     {"ranks", s.ranks},
-                     {"step_time_s", s.step_time_s},
-                     {"uncertainty", s.uncertainty},
-                     {"tokens", s.tokens},
-                     {"tokens_per_s", s.tokens_per_s()},
-                     {"tflops_per_device", s.flops_per_device() / 1e12},
-                     {"mfu", s.mfu()},
-                     {"model_flops", s.model_flops},
-                     {"hardware_flops", s.hardware_flops},
-                     {"peak_memory_bytes", totals.peak_memory()},
-                     {"fits", !find_shortage(s, cluster).has_value()},
-                     {"free_bytes", room ? Json(room->free_bytes) : Json()},
-                     {"tight", room && room->is_tight()},
-                     {"bubble", share(Spent::kBubble)},
-                     {"exposed_communication", share(Spent::kCollective) + share(Spent::kMessage)},
-                     {"host_bound", share(Spent::kHost)},
-                     {"failure_loss_s", s.failure_loss_s},
-                     {"simulated_events", s.simulated_events},
-                     {"sources", std::move(sources)},
-                     {"roles", std::move(roles)},
-                     {"critical_path", std::move(path)}}) +
-         "\n";
+  Json out{{"model", planned.model->spec},
+           {"title", model_title(*planned.model)},
+           {"plan", plan_label(options.plan)},
+           {"cluster", cluster.name},
+           {"style", to_string(pricing.style)},
+           {"priced_with", pricing.said},
+           {"batch", planned.batch},
+           {"precision", dtype_name(planned.computes_in())},
+           {"ranks", s.ranks},
+           {"step_time_s", s.step_time_s},
+           {"uncertainty", s.uncertainty},
+           {"tokens", s.tokens},
+           {"tokens_per_s", s.tokens_per_s()},
+           {"tflops_per_device", s.flops_per_device() / 1e12},
+           {"mfu", s.mfu()},
+           {"model_flops", s.model_flops},
+           {"hardware_flops", s.hardware_flops},
+           {"peak_memory_bytes", totals.peak_memory()},
+           {"fits", !find_shortage(s, cluster).has_value()},
+           {"free_bytes", room ? Json(room->free_bytes) : Json()},
+           {"tight", room && room->is_tight()},
+           {"bubble", share(Spent::kBubble)},
+           {"exposed_communication", share(Spent::kCollective) + share(Spent::kMessage)},
+           {"host_bound", share(Spent::kHost)},
+           {"failure_loss_s", s.failure_loss_s},
+           {"simulated_events", s.simulated_events},
+           {"sources", std::move(sources)},
+           {"roles", std::move(roles)},
+           {"critical_path", std::move(path)}};
+  if (was) {
+    out["before"] = {{"step_time_s", was->step_time_s},
+                     {"mfu", was->mfu()},
+                     {"peak_memory_bytes", totals_of(*was).peak_memory()}};
+  }
+  return dumped(out) + "\n";
 }
 
 // ---- text
+
+std::string memory(int64_t bytes) { return memory_text(static_cast<double>(bytes)); }
 
 std::string stages_text(const RankResult& role) {
   return fmt::format("{}", fmt::join(role.stages, " "));
@@ -178,7 +191,7 @@ std::string time_table(const Simulation& s) {
   for (size_t i = 0; i < kSpent; ++i) head.emplace_back(spent_name(static_cast<Spent>(i)));
   std::vector<std::pair<std::vector<std::string>, int64_t>> lines;  // cells, ranks
   for (const RankResult& role : s.roles) {
-    std::vector<std::string> row{stages_text(role), short_bytes(role.memory.total_bytes())};
+    std::vector<std::string> row{stages_text(role), memory(role.memory.total_bytes())};
     for (const double spent : role.spent_s)
       row.push_back(spent < 1e-9 ? "-" : short_seconds(spent));
     const auto known =
@@ -210,9 +223,8 @@ std::string traffic_table(const Simulation& s) {
   if (worst.empty()) return "";
   Table table({"transfer", "over", "count", "sent", "busy", "exposed", "algorithm"});
   for (const auto& [key, row] : worst) {
-    table.add({row.kind, row.axes, grouped(row.count),
-               row.bytes == 0 ? "-" : short_bytes(row.bytes), short_seconds(row.seconds),
-               short_seconds(row.exposed_s), row.algorithm});
+    table.add({row.kind, row.axes, grouped(row.count), row.bytes == 0 ? "-" : memory(row.bytes),
+               short_seconds(row.seconds), short_seconds(row.exposed_s), row.algorithm});
   }
   return "\nTransfers in a step, of the rank that waits for them the longest:\n" +
          table.to_string();
@@ -222,7 +234,7 @@ std::string traffic_table(const Simulation& s) {
 std::string live_text(const MemoryUse& memory) {
   std::vector<std::string> parts;
   for (const auto& [what, bytes] : live_by_kind(memory))
-    parts.push_back(fmt::format("{} {}", what, short_bytes(bytes)));
+    parts.push_back(fmt::format("{} {}", what, memory(bytes)));
   return parts.empty() ? "" : ": " + join(parts, ", ");
 }
 
@@ -249,12 +261,10 @@ std::string room_text(const Simulation& s, const Cluster& cluster) {
   const std::string share = percent(static_cast<double>(std::abs(room->free_bytes)) /
                                     static_cast<double>(room->capacity_bytes));
   if (room->free_bytes < 0) {
-    return fmt::format("fits            no: {} ({}) too much\n", short_bytes(-room->free_bytes),
-                       share);
+    return fmt::format("fits            no: {} ({}) too much\n", memory(-room->free_bytes), share);
   }
   return fmt::format("fits            {}: {} ({}) free beside the upper bound of what is needed\n",
-                     room->is_tight() ? "yes, but tight" : "yes", short_bytes(room->free_bytes),
-                     share);
+                     room->is_tight() ? "yes, but tight" : "yes", memory(room->free_bytes), share);
 }
 
 std::string to_text(const SimulateCommand& options, const Compiled& planned, const Cluster& cluster,
@@ -262,17 +272,18 @@ std::string to_text(const SimulateCommand& options, const Compiled& planned, con
   const Totals totals = totals_of(s);
   const auto share = [&](Spent what) { return totals.share[static_cast<size_t>(what)]; };
   std::string out = fmt::format(
-      "{} under {} in {} on {} ({})\npriced with {}\n\n"
+      "{} under {} in {} on {} ({})\npriced with {}\n{}\n"
       "step            {} (uncertainty {})\n"
       "throughput      {} tokens/s, {}FLOP/s a device, MFU {}\n"
       "peak memory     {} of {} a device{}\n"
       "{}"
       "device time     bubble {}, exposed communication {}, host-bound {}, recompute {}\n",
-      planned.model->spec, plan_label(options.plan), dtype_name(planned.computes_in()),
-      cluster.name, plural(s.ranks, "rank"), pricing.said, short_seconds(s.step_time_s),
+      model_title(*planned.model), plan_label(options.plan), dtype_name(planned.computes_in()),
+      machine_title(cluster), plural(s.ranks, "rank"), pricing.said,
+      options.verbose ? planned.model->spec + "\n" : "", short_seconds(s.step_time_s),
       percent(s.uncertainty), grouped(std::llround(s.tokens_per_s())),
-      short_number(s.flops_per_device()), percent(s.mfu()), short_bytes(totals.peak_memory()),
-      short_bytes(cluster.type_of(0).device.memory_bytes),
+      short_number(s.flops_per_device()), percent(s.mfu()), memory(totals.peak_memory()),
+      memory(cluster.type_of(0).device.memory_bytes),
       totals.fullest == nullptr ? "" : live_text(totals.fullest->memory), room_text(s, cluster),
       percent(share(Spent::kBubble)), percent(share(Spent::kCollective) + share(Spent::kMessage)),
       percent(share(Spent::kHost)), percent(share(Spent::kRecompute)));
@@ -291,13 +302,26 @@ std::string to_text(const SimulateCommand& options, const Compiled& planned, con
   return out + path_text(s);
 }
 
+// Returns what a changed machine changes: each figure before, after, and the difference.
+std::string change_text(const std::string& what_if, const Simulation& was, const Simulation& now) {
+  const auto change = [](double before, double after) {
+    return before > 0 ? signed_percent(after / before - 1) : std::string("from nothing");
+  };
+  const int64_t held = totals_of(was).peak_memory(), holds = totals_of(now).peak_memory();
+  return fmt::format("what if {}: step {} -> {} ({}), MFU {} -> {}, memory {} -> {} ({})", what_if,
+                     short_seconds(was.step_time_s), short_seconds(now.step_time_s),
+                     change(was.step_time_s, now.step_time_s), percent(was.mfu()),
+                     percent(now.mfu()), memory(held), memory(holds),
+                     change(static_cast<double>(held), static_cast<double>(holds)));
+}
+
 Result<int> run_simulate(const SimulateCommand& given) {
   SimulateCommand options = given;
   SimulateOptions simulated;
-  TESSERA_TRY(options.model, planned_model_or_archive(given.model, given.batch));
-  TESSERA_TRY(Cluster given_cluster, load_cluster(options.cluster));
+  TESSERA_TRY(options.model, planned_model(given.model));
+  TESSERA_TRY(Cluster machine, load_machine(options.cluster));
   TESSERA_TRY(const Pricing pricing,
-              decide_pricing(options.pricing, std::move(given_cluster),
+              decide_pricing(options.pricing, std::move(machine),
                              {options.model, options.plan, options.batch, given.model}));
   Cluster cluster = pricing.cluster;
   simulated.style = pricing.style;
@@ -307,6 +331,7 @@ Result<int> run_simulate(const SimulateCommand& given) {
               find_auto({options.plan, options.model, options.batch, pricing.precision, &cluster,
                          simulated.style, 0, texts.optimizer}));
   texts.plan = options.plan;
+  const Cluster before = cluster;
   if (!options.what_if.empty()) TESSERA_TRY_VOID(apply_what_if(cluster, options.what_if));
   for (const std::string& text : options.stragglers) {
     TESSERA_TRY(const auto straggler, parse_straggler(text));
@@ -329,8 +354,13 @@ Result<int> run_simulate(const SimulateCommand& given) {
   if (!options.chakra.empty())
     TESSERA_TRY_VOID(write_chakra(*planned.lowering, result, options.chakra));
   simulated.events = false;
+  std::optional<Simulation> was;
+  if (!options.what_if.empty()) {
+    TESSERA_TRY(was, simulate(*planned.lowering, before, simulated));
+    if (!options.json) say_first(change_text(options.what_if, *was, result));
+  }
   simulated.counts = nullptr;  // the counts are about this plan's program
-  const int printed = print(options.json ? to_json(options, planned, cluster, pricing, result)
+  const int printed = print(options.json ? to_json(options, planned, cluster, pricing, result, was)
                                          : to_text(options, planned, cluster, pricing, result));
   const auto shortage = find_shortage(result, cluster);
   if (!shortage) return printed;
@@ -383,6 +413,7 @@ void add_simulate(Commands& commands) {
               "Write PREFIX.<rank>.et for each rank, for network simulators, and the "
               "groups' members as PREFIX.groups.json")
       .type_name("PREFIX");
+  command.flag("--verbose", options->verbose, "Also the model with every key, as --json has it");
   command.flag("--json", options->json, "Print JSON");
   command.footer(
       "Examples:\n"

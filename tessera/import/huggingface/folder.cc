@@ -152,13 +152,15 @@ Result<std::vector<ArrayEntry>> targets_of(const std::vector<TensorView>& views,
   return entries;
 }
 
-// Returns the text of a config.json. If `spec` is the path of a config.json, keeps its text, except
+// Returns the text of a config.json. If `spec` names a config.json without keys, keeps its text, except
 // that it sets the dtype and writes keys in both spellings where versions of transformers differ.
 // Else makes the text from the keys of the model spec.
 Result<std::string> config_text(const Model& model, const std::string& spec, DType dtype) {
-  if (config_file_of(spec) != spec) return huggingface_config(model.spec, dtype);
-  TESSERA_TRY(const std::string text, read_file(spec));
-  return spell_huggingface_config(text, spec, model.spec, dtype);
+  TESSERA_TRY(const ModelName named, resolve_model(spec));
+  if (named.kind != ModelName::Kind::kConfig || !named.changes.empty())
+    return huggingface_config(model.spec, dtype);
+  TESSERA_TRY(const std::string text, read_file(named.path));
+  return spell_huggingface_config(text, named.path, model.spec, dtype);
 }
 
 }  // namespace

@@ -28,6 +28,20 @@ Result<PlanText> emit_zero(const RecipeArguments& arguments, const Graph& graph)
   return text;
 }
 
+// Lets parameters be gathered so many blocks ahead. One block, the default, is none where there is
+// nothing to gather ahead: in a model without blocks, and where parameters do not rest in shards.
+Status prefetch(PlanText& text, const Graph& graph, int64_t ahead, bool reshard) {
+  const Blocks blocks(graph);
+  if (ahead > 1 && blocks.count() == 0) {
+    return invalid_input(
+        fmt::format("expected prefetch = 0 or 1 for a model without blocks, found {}", ahead));
+  }
+  if (ahead == 0 || blocks.count() == 0 || (ahead == 1 && !reshard)) return {};
+  text.prefetch = blocks.each();
+  text.ahead = ahead;
+  return {};
+}
+
 // Emits hybrid sharding (docs/strategies/data-parallel.md sections 3 and 4): tensors at rest are
 // cut over the inner axis dp and are whole over the outer axis, replicas.
 Result<PlanText> emit_fsdp(const RecipeArguments& arguments, const Graph& graph) {
@@ -43,15 +57,7 @@ Result<PlanText> emit_fsdp(const RecipeArguments& arguments, const Graph& graph)
   if (arguments.text("accumulate") == "shards") text.store("role:gradient", kShards);
   if (reshard) text.store("role:parameter", kShards);
   keep_in_groups(text);
-  if (const int64_t ahead = arguments.number("prefetch"); ahead > 0) {
-    const Blocks blocks(graph);
-    if (blocks.count() == 0) {
-      return invalid_input("expected prefetch = 0 for a model without blocks, found " +
-                           std::to_string(ahead));
-    }
-    text.prefetch = blocks.each();
-    text.ahead = ahead;
-  }
+  TESSERA_TRY_VOID(prefetch(text, graph, arguments.number("prefetch"), reshard));
   TESSERA_TRY_VOID(recompute(text, graph, arguments.text("recompute")));
   return text;
 }
@@ -80,7 +86,9 @@ std::vector<Recipe> data_parallel_recipes() {
                "gradients of micro-batches: reduced each time, or kept whole until the last"),
         flag("spread_state", false, "the optimizer state is cut over the replicas too"),
         recompute_argument(),
-        number("prefetch", "0", "blocks between the gathering of parameters and their use", 0),
+        number("prefetch", "1",
+               "blocks between the gathering of parameters and their use, as FSDP2 does; 0: none",
+               0),
         groups_argument()},
        emit_fsdp},
   };

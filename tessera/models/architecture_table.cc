@@ -1,4 +1,4 @@
-#include "tessera/predict/architecture_table.h"
+#include "tessera/models/architecture_table.h"
 
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 #include <variant>
 
 #include "tessera/base/check.h"
+#include "tessera/base/data_file.h"
 #include "tessera/base/text.h"
-#include "tessera/predict/framework.h"
 
 namespace tessera {
 namespace {
@@ -86,6 +86,8 @@ Result<Form> read_form(const DataTable& table) {
 }
 
 Status add(const DataTable& table, Architecture model, ArchitectureTable& out) {
+  model.title = model.name;
+  std::erase(model.name, '-');
   for (const Architecture& known : out.models) {
     if (known.name == model.name)
       return table.error(fmt::format("the model '{}' is there twice", model.name));
@@ -158,6 +160,7 @@ Status read_series(const DataTable& table, ArchitectureTable& out) {
 }
 
 Status read_suffixes(const DataTable& table, ArchitectureTable& out) {
+  TESSERA_TRY_VOID(table.texts("before", out.before));
   TESSERA_TRY_VOID(table.texts("glued", out.glued));
   TESSERA_TRY_VOID(table.texts("other", out.other));
   return finish_table(table);
@@ -183,8 +186,7 @@ Result<ArchitectureTable> parse_architectures(std::string_view toml, std::string
 
 const ArchitectureTable& architecture_table() {
   static const ArchitectureTable known = [] {
-    auto parsed =
-        parse_architectures(text_of(predict_data(), "architectures"), "architectures.toml");
+    auto parsed = parse_architectures(text_of(model_data(), "architectures"), "architectures.toml");
     TESSERA_CHECK(parsed.has_value(), "{}", parsed.error().message);
     return *std::move(parsed);
   }();

@@ -1,5 +1,5 @@
 // Public architectures, by name. Their sizes are published facts (from papers and configuration
-// files), never measurements. The data file is tessera/predict/data/architectures.toml.
+// files), never measurements. The data file is tessera/models/data/architectures.toml.
 //
 //   const auto model = find_architecture("Llama3-70B-12L");  // 12 of its 80 layers
 #pragma once
@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tessera {
 
@@ -26,7 +27,8 @@ enum class Form : uint8_t {
 };
 
 struct Architecture {
-  std::string name;  // name in the data file, or else the name in the row
+  std::string name;   // name in the data file without hyphens, or else the name in the row
+  std::string title;  // name in the data file, "llama-3-8b"; "" for other names
   Form form = Form::kGpt;
   int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, ffn = 0, vocab = 0, seq = 0;
   int64_t head_dim = 0;  // 0: hidden / heads
@@ -78,9 +80,16 @@ void cut_to_layers(Architecture& model, int64_t layers);
 // Finds the model with the longest known name with which `name` begins. Case, blanks and hyphens do
 // not matter. The rest of `name` must begin a new word, and must not begin with a word that makes
 // it another model's name ("Phi-4-mini"). A number of layers at the end reduces the model:
-// "Llama3-70B-12L" and "Grok-1-proxy7L" have 12 and 7 layers. Returns nothing if no known name
-// fits.
+// "Llama3-70B-12L" and "Grok-1-proxy7L" have 12 and 7 layers. Words that publishers put before a
+// name do not matter ("Meta-Llama-3-8B"). Returns nothing if no known name fits.
 std::optional<Architecture> find_architecture(std::string_view name);
+
+// Returns the names of all models that have a builder, as the data file writes them ("llama-3-8b").
+std::vector<std::string> architecture_titles();
+
+// Returns the known name that is most similar to `name`, as the data file writes it
+// ("llama-3-8b").
+std::string nearest_architecture(std::string_view name);
 
 // Returns the form of the series with which a name begins, for names of unknown members
 // ("Llama9-3B"). In the name the series must be a whole word or be followed by a number, so

@@ -1,4 +1,4 @@
-#include "tessera/predict/architecture.h"
+#include "tessera/models/architecture.h"
 
 #include <algorithm>
 #include <cctype>
@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "tessera/base/text.h"
-#include "tessera/predict/architecture_table.h"
+#include "tessera/models/architecture_table.h"
 
 namespace tessera {
 namespace {
@@ -153,6 +153,14 @@ bool among(const std::vector<std::string>& words, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
+// Returns the name without the word with which a publisher precedes it ("Meta-").
+std::string_view without_words_before(std::string_view name) {
+  const size_t end = name.find_first_of("-_ ");
+  if (end == std::string_view::npos) return name;
+  return among(architecture_table().before, lower_case(name.substr(0, end))) ? name.substr(end + 1)
+                                                                             : name;
+}
+
 // Returns whether the name begins with `known` as a complete name. Nothing may follow, or one of
 // these: a separate word that is not in the table's list `other`; letters directly after `known`
 // that are a word of the list `glued`. If `number_may_follow`, which is set for series, any
@@ -180,7 +188,7 @@ bool names_unbuilt(const Plain& name, const std::string& known) {
 }  // namespace
 
 std::optional<Architecture> find_architecture(std::string_view name) {
-  const Plain wanted = plain(name);
+  const Plain wanted = plain(without_words_before(name));
   const Architecture* best = nullptr;
   for (const Architecture& known : architecture_table().models) {
     if (best != nullptr && known.name.size() <= best->name.size()) continue;
@@ -194,6 +202,18 @@ std::optional<Architecture> find_architecture(std::string_view name) {
     cut_to_layers(model, layers);
   }
   return model;
+}
+
+std::vector<std::string> architecture_titles() {
+  std::vector<std::string> titles;
+  for (const Architecture& known : architecture_table().models) {
+    if (known.form != Form::kUnbuilt) titles.push_back(known.title);
+  }
+  return titles;
+}
+
+std::string nearest_architecture(std::string_view name) {
+  return nearest(lower_case(without_words_before(name)), architecture_titles());
 }
 
 std::optional<Form> form_of_series(std::string_view name) {
