@@ -76,8 +76,6 @@ std::string short_device(const std::string& name) {
 
 }  // namespace
 
-bool has_headline(std::string_view family) { return shown_of(family) != nullptr; }
-
 std::string model_headline(std::string_view model, int64_t parameters) {
   const std::string_view family = model.substr(0, model.find(':'));
   const Shown* shown = shown_of(family);

@@ -22,7 +22,4 @@ std::string model_headline(std::string_view model, int64_t parameters);
 // two kinds of nodes.
 std::string machine_headline(const Cluster& cluster);
 
-// Returns whether a family of models has a name of its own for headlines.
-bool has_headline(std::string_view family);
-
 }  // namespace tessera

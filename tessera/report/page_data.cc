@@ -125,7 +125,7 @@ OrderedJson tables_json(const std::vector<TableLoad>& loads, const Detail& detai
   return {{"pieces", pieces}, {"shares", std::move(shares)}, {"loads", std::move(ranks)}};
 }
 
-// What is found from the programs of a plan, which takes long and does not depend on the detail.
+// Figures from the programs of a plan. They take long, and do not depend on the detail.
 struct FromPrograms {
   CommunicationMatrix matrix;
   std::vector<TableLoad> loads;

@@ -49,7 +49,7 @@ struct NumberedPath {
   std::string pattern() const;  // "blocks.*.attn.q"
 };
 
-// Each function adds its part to the data of a run.
+// Adds a part to the data of a run; so do the two functions below.
 void add_timeline(const Simulation& simulation, const Detail& detail, OrderedJson& run);
 void add_path(const Simulation& simulation, const Detail& detail, OrderedJson& run);
 void add_ops(const Lowering& lowering, const Detail& detail, OrderedJson& run);

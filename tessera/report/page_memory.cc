@@ -62,7 +62,7 @@ std::map<Kind, std::vector<int64_t>> copies_of(const MemoryUse& memory,
   return out;
 }
 
-// What lives at the peak, with the buffers of all layers together.
+// Buffers that live at the peak, those of all layers together.
 struct AtPeak {
   std::string name, what;
   int64_t copies = 0, bytes = 0;

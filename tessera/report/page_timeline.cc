@@ -114,7 +114,8 @@ OrderedJson rows_json(const Simulation& simulation, const Lanes& lanes) {
   return out;
 }
 
-// One run of a block on a compute lane: from its first instruction to the end of its last.
+// Returns the runs of blocks on compute lanes, each from its first instruction to the end of its
+// last.
 OrderedJson blocks_json(const std::vector<Bar>& bars, Labels& labels) {
   std::map<std::tuple<int32_t, BlockRef, int64_t>, std::pair<int64_t, int64_t>> blocks;
   for (const Bar& bar : bars) {

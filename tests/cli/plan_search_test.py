@@ -39,7 +39,7 @@ class Planner(CliTest):
         self.expect_error(2, f"{torn}: expected what tessera plan MODEL --json prints, found no JSON, or a part of one",
                           "report", "--curve", torn, "-o", page)
         for wrong in ([], [SMALL], ["--plan", "serial"], ["--curve", answer, "--plan", "serial"]):
-            self.expect_error(2, "report: expected MODEL with --plan, or --curve, or both (tessera report --help)",
+            self.expect_error(2, "report: expected MODEL with --plan, or --curve, or both, or the folder of a run (tessera report --help)",
                               "report", *wrong, "-o", page)
 
     def test_inspect_and_report_take_auto(self):

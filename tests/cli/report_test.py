@@ -69,10 +69,10 @@ class ReportTest(CliTest):
         self.assertLessEqual(len(times), 40)
 
     def test_several_plans_share_the_size_of_a_page(self):
-        plans = [f"megatron(tp=8,pp={pp},dp={8 // pp},micro_batches=32,zero=1)" for pp in (1, 2, 4, 8)]
+        plans = [f"megatron(tp=8,pp={pp},dp={8 // pp},micro_batches=32,zero=1)" for pp in (1, 4, 8)]
         _, data = self.page(LLAMA_70B, "--cluster", "dgx-h100:8", "--batch", "256", "--precision", "bfloat16",
                             *[word for plan in plans for word in ("--plan", plan)])
-        self.assertEqual(len(data["runs"]), 4)
+        self.assertEqual(len(data["runs"]), 3)
         for found in data["runs"]:
             self.assertEqual({bar[0] for bar in found["merged"]}, {i for i, row in enumerate(found["rows"]) if row["lane"] != "compute"})
             self.assertGreater(len(found["roles"][0]["memory"]["times"]), 50)
