@@ -141,8 +141,8 @@ const ModelType* type_of(const Json& config) {
 }
 
 // Returns the configuration of the language model: that in text_config, if the file has one and is
-// itself of no type of the table, else the file. What the file alone says of the whole counts there
-// too.
+// itself of no type of the table, else the file. Keys that the file states for the whole model count
+// there too.
 json language_model(const json& config) {
   const auto inner = config.find("text_config");
   if (type_of(config) != nullptr || inner == config.end() || !inner->is_object()) return config;

@@ -15,35 +15,15 @@
 //   TESSERA_TRY(const std::string json, huggingface_config(model.spec, DType::kBFloat16));
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tessera/base/dtype.h"
 #include "tessera/models/config.h"
+#include "tessera/models/huggingface/read_model.h"
 
 namespace tessera {
-
-struct HuggingFaceModel {
-  // A key that has another value in planning than in `arguments`, which are exact, and the sentence
-  // that says so.
-  struct PlannedKey {
-    std::string key, value, sentence;
-  };
-  std::string family;  // "gpt", "llama"
-  ModelArguments arguments;
-  // What the file asks for and `arguments` do not say, in plain sentences without a full stop:
-  // "logits are not capped". Empty: the model is exact.
-  std::vector<std::string> approximations = {};
-  std::vector<PlannedKey> planned = {};
-  // What is missing for reading and writing weights of the type: "the names and layouts of its
-  // arrays". Empty: nothing is missing.
-  std::string unnamed = {};
-  // The dtype that the file gives its weights (`dtype` or `torch_dtype`, also in text_config), or
-  // none if it names none that a run computes in.
-  std::optional<DType> stored_dtype = {};
-};
 
 // Returns the values of `model_type` that can be read, and those that can be written too.
 std::vector<std::string> huggingface_model_types();

@@ -33,8 +33,8 @@ struct MixtralConfig : LlamaConfig {
   int64_t shared_ffn = 0;
   // Width of tokens at the experts, made by products before and after the experts; 0: hidden.
   int64_t latent = 0;
-  // Number of first blocks that have an MLP of width dense_ffn in place of experts. Of the blocks
-  // after them, the last of every `experts_every` has experts, the others have that MLP too.
+  // Number of first blocks that have an MLP of width dense_ffn in place of experts. After them only
+  // the last of every `experts_every` blocks has experts, and the others have that MLP too.
   int64_t dense_layers = 0, experts_every = 1;
   int64_t dense_ffn = 0;  // 0: ffn * top_k
   // The coefficient of each layer's load balance loss (Switch Transformer, eq. 4); 0: none. The

@@ -26,7 +26,8 @@ namespace tessera {
 struct PlanningModel {
   std::string spec;  // a model's text that build_model takes; the given text if it names no file
   std::string file;  // the config.json; "" if the text names none
-  // What the file asks for and the model does not do: "logits are not capped". Empty: it is exact.
+  // Sentences about requests of the file that the model does not fulfil: "logits are not capped".
+  // Empty: it is exact.
   std::vector<std::string> approximations = {};
   // The length of sequences, if it comes from the file and not from a key of the text; else 0.
   int64_t file_seq = 0;
@@ -40,7 +41,7 @@ inline constexpr int64_t kLongSequence = 8192;
 // Reads a model's text. Only a config.json, or the folder with it, is read and checked here;
 // other texts are left to build_model. Returns the errors of parse_huggingface_config, or that the file cannot be read.
 Result<PlanningModel> read_for_planning(std::string_view text);
-// Returns what a command should tell on standard error before its answer, a line each:
+// Returns the lines that a command should print on standard error before its answer:
 // "approximate: logits are not capped", "sequence length 40,960 from config.json; ...".
 std::vector<std::string> lines_of(const PlanningModel& model);
 

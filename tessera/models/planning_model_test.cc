@@ -177,7 +177,7 @@ TEST(PlanningModel, ScalingsOfRotaryPositionsThatAreNotComputedAreSaid) {
               ElementsAre("rotary positions turn whole heads (partial_rotary_factor 0.75)"));
 }
 
-// The same model as transformers 4 and 5 spell it.
+// Compares files of one model as transformers 4 and 5 spell it.
 TEST(PlanningModel, ReadsBothSpellings) {
   const Json five = {{"rope_theta", nullptr},
                      {"rope_scaling", nullptr},
@@ -231,7 +231,7 @@ TEST(PlanningModel, ReadsTheDtypeOfTheFile) {
   EXPECT_FALSE(stored_dtype("/no/such/config.json"));
 }
 
-// What computes with weights demands an exact model, and says what is missing.
+// Commands that compute with weights demand an exact model, and say what is missing.
 TEST(PlanningModel, BuildingDemandsAnExactOne) {
   const auto error = [](const std::string& name) {
     const auto model = build_model(config(name) + ":layers=2,seq=16", 1);

@@ -30,7 +30,7 @@ std::string identity(const Payload& payload);
 
 // Checks that all payloads are within their entries, and that parameters share no elements except
 // tied ones. Errors (invalid input) name the parameter or buffer, what was expected and what was
-// found. What the archive does not have (Payload::absent) has no place to check.
+// found. Payloads that the archive does not have (Payload::absent) are passed over.
 Status check_payloads(const Archive& archive, const Program& program);
 
 // Reads the elements in row-major order of the tensor's dims, as bytes of its dtype, and calls

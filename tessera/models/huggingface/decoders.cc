@@ -9,8 +9,8 @@
 
 namespace tessera::huggingface {
 
-// Their model drops no token, so our capacity gives every expert a slot for each token. Planning
-// prices an even spread instead. Their balance loss is one number over the tokens of all layers,
+// Adds a capacity that gives every expert a slot for each token, because their model drops none.
+// Planning prices an even spread instead. Their balance loss is one number over the tokens of all layers,
 // top_k if all experts get equally many, and counts only with output_router_logits. Ours is added
 // for each layer, and is 1 if all experts get equally many, so the coefficient is converted.
 void read_experts(ConfigReader& reader) {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "tessera/models/config.h"
-#include "tessera/models/huggingface.h"
+#include "tessera/models/huggingface/read_model.h"
 
 namespace tessera::huggingface {
 
@@ -118,8 +118,7 @@ struct ModelType {
   // Adds to `out` the keys that transformers 4 and 5 spell in two ways, in both spellings.
   void (*spell)(const Keys& keys, OrderedJson& out) = nullptr;
   Texts own = {};  // keys of ours that the functions handle, in addition to the rows
-  // What is missing for reading and writing arrays of this type: a noun phrase. No config.json of
-  // such a type is written. "": nothing is missing.
+  // As HuggingFaceModel::unnamed. No config.json of a type with such a text is written.
   std::string unnamed = {};
 };
 
