@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "tessera/compile/compile.h"
 #include "tessera/export/megatron_core.h"
 
@@ -713,6 +715,34 @@ TEST(Reader, finds_out_what_a_text_is) {
   EXPECT_EQ(name("a.toml", "[parallelism]\ntensor_parallel_degree = 2\n"), "torchtitan");
   EXPECT_EQ(name("a.py", "plan.shard_degree = 2\n"), "fsdp2");
   EXPECT_THAT(name("a.toml", "x = 1\n"), HasSubstr("found none of their keys"));
+}
+
+// Whatever is read is settings or an error of one line.
+TEST(Reader, survives_damaged_texts) {
+  const auto model = build_model(kLlama, 1);
+  ASSERT_TRUE(model) << model.error().message;
+  std::mt19937 random(20);  // NOLINT(cert-msc32-c,cert-msc51-cpp): equal runs
+  for (const ExportTarget& target : export_targets()) {
+    const auto exported = export_plan(
+        request_of(target.name, kLlama, "fsdp(4,prefetch=1,recompute=full)", "float32", 8));
+    ASSERT_TRUE(exported) << exported.error().message;
+    for (int i = 0; i < 200; ++i) {
+      std::string text = exported->text;
+      for (int edit = 0; edit < 3; ++edit) {
+        const size_t at = random() % text.size(), size = random() % 8;
+        constexpr std::string_view kSigns = "\"'()[]{}=#\\\n$:,. -x0";
+        if (random() % 2 == 0) {
+          text.erase(at, size);
+        } else {
+          text.insert(at, 1, kSigns[random() % kSigns.size()]);
+        }
+      }
+      const auto back = read_export(target, text, 4, *model);
+      if (!back) {
+        EXPECT_EQ(back.error().message.find('\n'), std::string::npos) << text;
+      }
+    }
+  }
 }
 
 TEST(Layout, is_written_and_read) {

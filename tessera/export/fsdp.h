@@ -1,4 +1,4 @@
-// What the targets have in common that shard by FSDP2 alone: fsdp2, accelerate, transformers.
+// Parts of the targets that shard by FSDP2 alone: fsdp2, accelerate, transformers.
 #pragma once
 
 #include <map>

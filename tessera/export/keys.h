@@ -48,7 +48,7 @@ struct KeyTable {
 // Returns the table of a target of that name; there must be one.
 const KeyTable& key_table(std::string_view target);
 
-// What became of the keys of a text that no setting was read from, as lists of names.
+// The keys of a text that no setting was read from, as lists of names, by what became of them.
 struct KeyUses {
   std::vector<std::string> size, style, plain;
   // Returns a line for each list that has entries.

@@ -2,12 +2,12 @@
 
 Usage: export_test.py PROGRAM [unittest options].
 """
+import ast
 import json
 import pathlib
 import subprocess
 import sys
 import tempfile
-import tomllib
 import unittest
 
 PROGRAM = ""
@@ -20,6 +20,11 @@ CHECK = ["--cluster", "dgx-a100:2", "--check"]
 def run(*arguments):
     done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, check=False, cwd=ROOT, timeout=120)
     return done.returncode, done.stdout, done.stderr
+
+
+def sorts(words):
+    """The number of sorts of ranks beside replicas that a plan's words name."""
+    return sum(f"{name}=" in words.replace("dp=", "") for name in ("tp", "cp", "ep", "pp"))
 
 
 class Export(unittest.TestCase):
@@ -42,7 +47,7 @@ class Export(unittest.TestCase):
         code, out, err = run("export", model, "--plan", plan, "--to", target, "--precision", "bfloat16", "--batch", batch,
                              "--json", *CHECK)
         self.assertEqual(code, 0, err)
-        if plan != "auto":
+        if plan != "auto" and target not in ("deepspeed", "transformers"):  # whose texts have no comments
             self.assertEqual(err, "")
         answer = json.loads(out)
         self.assertEqual((answer["to"], answer["check"]["ok"]), (target, True))
@@ -57,7 +62,8 @@ class Export(unittest.TestCase):
                 ("megatron", "expert_parallel(4,dp=2,tp=2,zero=1,sequence_shard=true)", MIXTURE),
                 ("nemo", "megatron(tp=2,cp=2,dp=2,zero=1,sequence_shard=true)", MODEL),
                 ("torchtitan", "fsdp(4,tp=2,sequence_shard=true,prefetch=1,recompute=full)", MODEL),
-                ("deepspeed", "zero(stage=2,dp=8,micro_batches=2)", MODEL)]:
+                ("deepspeed", "zero(stage=2,dp=8,micro_batches=2)", MODEL),
+                ("fsdp2", "fsdp(8,prefetch=1,micro_batches=2,recompute=full)", MODEL)]:
             with self.subTest(target=target, plan=plan):
                 self.expect_there_and_back(target, plan, model)
 
@@ -94,10 +100,16 @@ class Export(unittest.TestCase):
         out = self.folder / "out"
         plan = ["--plan", "fsdp(8,prefetch=1,recompute=full)", "--precision", "bfloat16", "--batch", "16", "--out", str(out)]
         self.assertEqual(run("export", MODEL, "--to", "torchtitan", *plan), (0, "", ""))
-        job = tomllib.loads(out.read_text(encoding="utf-8"))
-        self.assertEqual(job["parallelism"]["data_parallel_shard_degree"], 8)
-        self.assertEqual(job["activation_checkpoint"]["mode"], "full")
-        self.assertEqual(run("export", MODEL, "--to", "deepspeed", *plan), (0, "", ""))
+        job = out.read_text(encoding="utf-8")
+        names = {node.name for node in ast.walk(ast.parse(job)) if isinstance(node, ast.FunctionDef)}
+        self.assertEqual(names, {"planned"})
+        self.assertIn("    config.parallelism.data_parallel_shard_degree = 8  #", job)
+        self.assertIn("    config.activation_checkpoint = FullAC.Config()  #", job)
+        self.assertIn("# Start, with this file as planned.py", job)
+        code, text, err = run("export", MODEL, "--to", "deepspeed", *plan)
+        self.assertEqual((code, text), (0, ""))
+        self.assertRegex(err, r"^note: for DeepSpeed 0.19; start: deepspeed --num_nodes 1 --num_gpus 8 train.py "
+                              r"--deepspeed_config THIS_FILE\n$")
         config = json.loads(out.read_text(encoding="utf-8"))
         self.assertEqual((config["zero_optimization"]["stage"], config["train_batch_size"]), (3, 16))
         self.assertEqual(run("export", MODEL, "--to", "megatron", *plan), (0, "", ""))
@@ -119,6 +131,69 @@ class Export(unittest.TestCase):
         self.expect_error(f"{bad}: deepspeed: expected a JSON object", MODEL, "--to", "deepspeed", "--from", bad, "--ranks",
                           "4")
 
+    def test_import_reads_a_run_by_its_name_and_its_keys(self):
+        job = self.write("job.sh", "TP=2\ntorchrun --nnodes 1 --nproc-per-node 4 pretrain_gpt.py --bf16 "
+                                   "--tensor-model-parallel-size $TP --micro-batch-size 1 --lr 1e-4\n")
+        code, text, err = run("import", job, "--model", MODEL)
+        self.assertEqual((code, err), (0, "note: not read, as it does not change the plan: --lr\n"))
+        self.assertIn("mesh = { dp = 2, tp = 2 }", text)
+        code, out, err = run("import", job, "--model", MODEL, "--json")
+        self.assertEqual((code, err), (0, ""))
+        answer = json.loads(out)
+        self.assertEqual((answer["from"], answer["ranks"], answer["batch"]), ("megatron", 4, 2))
+        self.assertEqual(answer["unread"], ["not read, as it does not change the plan: --lr"])
+        self.assertEqual(run("export", MODEL, "--to", "megatron", "--from", job)[1], text)
+        plan = self.folder / "plan.toml"
+        code, out, _ = run("import", job, "--model", MODEL, "--out", str(plan))
+        self.assertEqual((code, plan.read_text(encoding="utf-8")), (0, text))
+        self.assertIn("dp=2 tp=2", out)
+
+    def test_import_loses_nothing(self):
+        job = self.write("job.toml", "[parallelism]\ntensor_parallel_degre = 8\n")
+        self.assertEqual(run("import", job, "--model", MODEL, "--ranks", "8", "--framework", "torchtitan"),
+                         (2, "", f"tessera: {job}: line 2: torchtitan: unknown key 'parallelism.tensor_parallel_degre', did "
+                                 "you mean 'parallelism.tensor_parallel_degree'?\n"))
+        job = self.write("ds.json", '{"train_batch_size": 8, "zero_optimization": {"stage": 2, "offload_optimizer": '
+                                    '{"device": "cpu"}}}')
+        self.assertEqual(run("import", job, "--model", MODEL, "--ranks", "8"),
+                         (2, "", f"tessera: {job}: deepspeed: zero_optimization.offload_optimizer.device: expected a text "
+                                 "without it, found 'cpu': a plan read from here keeps optimizer state on the devices\n"))
+        self.assertEqual(run("import", job)[2], f"tessera: import: {job}: expected --model, the model that this deepspeed "
+                                                "configuration trains\n")
+
+    def test_plan_for_a_framework_is_its_launch_text(self):
+        for target, mark in [("torchtitan", "config.parallelism.tensor_parallel_degree = "), ("megatron", "torchrun "),
+                             ("nemo", "run_recipe.py"), ("fsdp2", "fully_shard(model, **keep)"),
+                             ("deepspeed", '"zero_optimization"')]:
+            with self.subTest(target=target):
+                command = ["plan", MODEL, "--cluster", "dgx-a100:1", "--for", target, "--batch", "32"]
+                code, out, err = run(*command, "--json")
+                self.assertEqual((code, err), (0, ""))
+                answer = json.loads(out)
+                self.assertEqual((answer["for"], answer["batch"]), (target, 32))
+                self.assertIn(mark, answer["text"])
+                # Of plans within the uncertainty none is simpler, as the words say; and what is printed can be exported.
+                best = answer["best"]
+                for other in answer["others"]:
+                    if other["step_time_s"] < best["step_time_s"]:
+                        self.assertLessEqual(best["step_time_s"], other["step_time_s"] * (1 + answer["uncertainty"]))
+                        self.assertLessEqual(sorts(best["words"]), sorts(other["words"]))
+                plan = self.write("plan.toml", answer["plan"])
+                code, text, _ = run("export", MODEL, "--plan", plan, "--to", target, "--batch", "32", "--precision",
+                                    "bfloat16", "--cluster", "dgx-a100:1", "--check", "--json")
+                self.assertEqual(code, 0)
+                self.assertLess(abs(json.loads(text)["check"]["change"]), 0.01)
+
+    def test_plan_for_says_what_it_assumes_and_what_does_not_fit(self):
+        code, out, err = run("plan", MODEL, "--cluster", "dgx-a100:1", "--for", "fsdp2")
+        self.assertEqual((code, err), (0, ""))
+        for words in ("# precision bfloat16, as none is given", "# batch 64 sequences, 8 a device, as none is given",
+                      "style fsdp"):
+            self.assertIn(words, out)
+        code, out, err = run("plan", MODEL, "--cluster", "dgx-a100:1", "--for", "fsdp2", "--memory-limit", "50MB")
+        self.assertEqual((code, out), (1, ""))
+        self.assertRegex(err, r"^tessera: plan: nothing that fsdp2 runs fits: the smallest of \d+ simulated plans needs .*\n$")
+
     def test_refusals_name_the_entry(self):
         plan = self.write("plan.toml", 'mesh = { dp = 2 }\nmicro_batches = 2\nschedule = "gpipe"\n'
                                        'split = [ { ops = "*", dim = "batch", over = "dp" } ]\n')
@@ -132,13 +207,15 @@ class Export(unittest.TestCase):
         self.assertEqual(err.count("\n"), 1)
 
     def test_wrong_options(self):
-        self.expect_error("export: --to: expected one of torchtitan, megatron, deepspeed, nemo, hf, pt2, found 'alpa'", MODEL,
+        self.expect_error("export: --to: expected one of torchtitan, megatron, deepspeed, nemo, fsdp2, accelerate, transformers, hf, "
+                          "pt2, found 'alpa'", MODEL,
                           "--to", "alpa", "--plan", "data_parallel(2)")
         self.expect_error("export: expected --plan, the plan to write, or --from, a file to read", MODEL, "--to", "nemo")
         self.expect_error("export: --check needs --cluster, the machine to predict a step on", MODEL, "--to", "nemo",
                           "--plan", "data_parallel(2)", "--check")
-        self.expect_error("export: --from needs --ranks, how many the launcher starts", MODEL, "--to", "nemo", "--from",
-                          "x.yaml")
+        job = self.write("x.yaml", "model:\n  tensor_model_parallel_size: 2\n")
+        self.expect_error(f"{job}: nemo: expected --ranks, how many the launcher starts: the text does not say it", MODEL,
+                          "--to", "nemo", "--from", job)
         self.expect_error("plan auto: expected --batch, the sequences of a step", MODEL, "--to", "nemo", "--plan", "auto",
                           "--cluster", "dgx-a100:1")
 
@@ -146,7 +223,11 @@ class Export(unittest.TestCase):
         page = (ROOT / "docs/reference/export.md").read_text(encoding="utf-8")
         help_text = run("export", "--help")[1]
         self.assertRegex(help_text, r"Examples:\n  tessera export ")
+        limits = (ROOT / "docs/reference/export-limits.md").read_text(encoding="utf-8")
+        for target in ("fsdp2", "accelerate", "transformers"):
+            self.assertIn(f"`{target}`", limits)
         for target in ("megatron", "deepspeed", "torchtitan", "nemo"):
+            self.assertIn(f"`{target}`", limits)
             self.assertIn(f"## `{target}`", page)
             self.assertIn(target, help_text)
         self.assertEqual(page.count("\n## `"), 4)
