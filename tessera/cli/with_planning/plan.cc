@@ -421,7 +421,9 @@ void add_plan(Commands& commands) {
     const bool searches = is_model(given);
     given.named = given.subject;
     std::string& model = searches ? given.subject : given.model;
-    if (!model.empty()) TESSERA_TRY(model, planned_model(model));
+    if (!model.empty()) {
+      TESSERA_TRY(model, planned_model(model));
+    }
     return searches ? search(given) : emit(given);
   });
 }

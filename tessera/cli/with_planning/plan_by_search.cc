@@ -30,7 +30,7 @@ Result<std::string> plan_by_search(const AutoQuestion& question) {
     search.options.style = *question.style;
   } else {
     TESSERA_TRY(pricing, decide_pricing({"", question.precision, ""}, *search.cluster,
-                                        {question.model, "", search.batch}));
+                                        {question.model, "", search.batch, question.model}));
     search.cluster = &pricing.cluster;
     search.options.style = pricing.style;
   }

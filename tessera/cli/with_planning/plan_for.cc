@@ -70,8 +70,8 @@ std::string row_of(const Offered& one) {
                      short_bytes(std::llround(one.plan->candidate.need_bytes)), one.words);
 }
 
-std::vector<std::string> lines_of(const PlanQuestion& question, const PlanForRequest& request,
-                                  const GridAnswer& answer, const std::vector<Offered>& offered) {
+std::vector<std::string> lines_of(const PlanForRequest& request, const GridAnswer& answer,
+                                  const std::vector<Offered>& offered) {
   const Offered& best = offered.front();
   const double step_s = *best.plan->candidate.step_s;
   std::vector<std::string> out;
@@ -167,7 +167,7 @@ Result<int> plan_for(const PlanQuestion& question, const PlanForRequest& request
   if (request.json) return print(answer_json(question, request, answer, offered));
   std::string text;
   const bool to_file = !request.out.empty();
-  for (const std::string& line : lines_of(question, request, answer, offered))
+  for (const std::string& line : lines_of(request, answer, offered))
     text += fmt::format("{}{}\n", to_file || !request.target->has_comments ? "" : "# ", line);
   if (to_file) return print(text);
   // A text without comments is the output alone; what was found goes beside it.

@@ -231,9 +231,9 @@ std::string traffic_table(const Simulation& s) {
 }
 
 // Returns the bytes that are live at the peak, added up by kind.
-std::string live_text(const MemoryUse& memory) {
+std::string live_text(const MemoryUse& use) {
   std::vector<std::string> parts;
-  for (const auto& [what, bytes] : live_by_kind(memory))
+  for (const auto& [what, bytes] : live_by_kind(use))
     parts.push_back(fmt::format("{} {}", what, memory(bytes)));
   return parts.empty() ? "" : ": " + join(parts, ", ");
 }
