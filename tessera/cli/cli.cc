@@ -365,9 +365,13 @@ void add_help(Commands& commands) {
   command.footer("Examples:\n  tessera help plan\n  tessera help --man | man -l -\n");
   command.action([options, app = commands.program()]() -> Result<int> {
     if (options->man) return print(man_page(described(*app)));
-    if (options->command.empty()) return print(app->help());
+    // App::help() would print the help of the command that was chosen, which is `help` itself.
+    if (options->command.empty()) {
+      return print(
+          app->get_formatter()->make_help(app, app->get_name(), CLI::AppFormatMode::Normal));
+    }
     TESSERA_TRY_VOID(check_command(options->command));
-    return print(app->get_subcommand(options->command)->help());
+    return print(app->get_subcommand(options->command)->help(app->get_name()));
   });
 }
 

@@ -87,7 +87,7 @@ int fail(const Error& error) {
   if (error.code == ErrorCode::kFault || launched_rank() == 0) {
     const std::string line = fmt::format("tessera: {}\n", message_line(error.message));
     std::fwrite(line.data(), 1, line.size(), stderr);
-    if (manner().json) {
+    if (manner().json && !manner().has_schema) {  // an answer that was printed stays one object
       const nlohmann::ordered_json object{
           {"schema", kJsonSchema},
           {"error", {{"code", exit_code(error.code)}, {"message", message_line(error.message)}}}};

@@ -333,11 +333,16 @@ std::vector<std::pair<std::string, int64_t>> live_by_kind(const MemoryUse& memor
   return out;
 }
 
+// The share of the memory below which a kind of buffer is not named.
+constexpr double kLeastNamed = 1e-3;
+
 std::string fit_text(const Shortage& shortage, const FitAdvice& advice, double step_time_s) {
   const MemoryUse& memory = shortage.memory;
   std::vector<std::string> live;
-  for (const auto& [what, bytes] : live_by_kind(memory))
+  for (const auto& [what, bytes] : live_by_kind(memory)) {
+    if (static_cast<double>(bytes) < kLeastNamed * memory.high) continue;
     live.push_back(fmt::format("{} {}", what, memory_text(static_cast<double>(bytes))));
+  }
   std::string out = fmt::format(
       "does not fit: rank {} needs up to {} of {}: {} too much\n"
       "at the peak: {}; besides {} for context and libraries\n",

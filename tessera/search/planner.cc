@@ -245,8 +245,8 @@ Result<PlanAnswer> find_plan(const PlanQuestion& question, const std::string& pl
       TESSERA_TRY_VOID(check_own_keys(question, planner));
       TESSERA_TRY(PlanQuestion fixed, fixed_by_part(question));
       // A degree of one is no degree, and leaves every planner its choice.
-      std::erase_if(fixed.fixed, [](const auto& one) {
-        return (one.first == "cp" || one.first == "ep") && one.second == "1";
+      std::erase_if(fixed.fixed, [](const auto& degree) {
+        return (degree.first == "cp" || degree.first == "ep") && degree.second == "1";
       });
       fixed.broken = std::make_shared<BrokenInvariants>();
       Result<PlanAnswer> found = one.find(fixed);
