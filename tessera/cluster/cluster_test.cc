@@ -318,10 +318,10 @@ TEST(Presets, WrongNames) {
     const auto cluster = load_cluster(what);
     return cluster ? "accepted" : cluster.error().message;
   };
-  EXPECT_EQ(
-      message("dgx-a10:8"),
-      "cluster 'dgx-a10:8': expected a preset (tessera inspect --list-clusters), devices (8xH100), 'local' or a "
-      ".toml file, found 'dgx-a10', did you mean 'dgx-a100'?");
+  EXPECT_EQ(message("dgx-a10:8"),
+            "cluster 'dgx-a10:8': expected a preset (tessera inspect --list-clusters), devices "
+            "(8xH100), 'local' or a "
+            ".toml file, found 'dgx-a10', did you mean 'dgx-a100'?");
   EXPECT_EQ(message("dgx-a100:0"),
             "cluster 'dgx-a100:0': expected a number of nodes from 1 to 16384 after ':', found "
             "'0'");
