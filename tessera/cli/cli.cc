@@ -98,7 +98,7 @@ const ProgramCommand* find_command(std::string_view name) {
   return found == kCommands.end() ? nullptr : &*found;
 }
 
-// Whether the command describes all commands, so that all must be there.
+// Returns whether the command describes all commands, so that all must be there.
 bool describes_all(std::string_view word) { return word == "completion" || word == "help"; }
 
 // Adds the commands that are needed when `word` is the first argument. If the program itself has
@@ -310,7 +310,7 @@ void add_optimizer(Command& command, std::string& optimizer) {
 
 namespace {
 
-// What a shell may offer as values of the options that have the same meaning in all commands.
+// Returns what a shell may offer as values of the options that have the same meaning in all commands.
 std::vector<std::string> values_of(const std::string& option) {
   if (option == "--cluster") return preset_names();
   if (option == "--style") return style_names();

@@ -123,7 +123,7 @@ tl::unexpected<Error> unknown_model(const std::string& name) {
                                    nearest_model(last), kKinds));
 }
 
-// The reader of archives; empty until a program sets it.
+// Returns the reader of archives, which is empty until a program sets it.
 ArchiveReader& archive_reader() {
   static ArchiveReader reader;
   return reader;

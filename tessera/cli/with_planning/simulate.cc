@@ -178,7 +178,7 @@ std::string to_json(const SimulateCommand& options, const Compiled& planned, con
 
 // ---- text
 
-std::string memory(int64_t bytes) { return memory_text(static_cast<double>(bytes)); }
+std::string amount(int64_t bytes) { return memory_text(static_cast<double>(bytes)); }
 
 std::string stages_text(const RankResult& role) {
   return fmt::format("{}", fmt::join(role.stages, " "));
@@ -191,7 +191,7 @@ std::string time_table(const Simulation& s) {
   for (size_t i = 0; i < kSpent; ++i) head.emplace_back(spent_name(static_cast<Spent>(i)));
   std::vector<std::pair<std::vector<std::string>, int64_t>> lines;  // cells, ranks
   for (const RankResult& role : s.roles) {
-    std::vector<std::string> row{stages_text(role), memory(role.memory.total_bytes())};
+    std::vector<std::string> row{stages_text(role), amount(role.memory.total_bytes())};
     for (const double spent : role.spent_s)
       row.push_back(spent < 1e-9 ? "-" : short_seconds(spent));
     const auto known =
@@ -223,7 +223,7 @@ std::string traffic_table(const Simulation& s) {
   if (worst.empty()) return "";
   Table table({"transfer", "over", "count", "sent", "busy", "exposed", "algorithm"});
   for (const auto& [key, row] : worst) {
-    table.add({row.kind, row.axes, grouped(row.count), row.bytes == 0 ? "-" : memory(row.bytes),
+    table.add({row.kind, row.axes, grouped(row.count), row.bytes == 0 ? "-" : amount(row.bytes),
                short_seconds(row.seconds), short_seconds(row.exposed_s), row.algorithm});
   }
   return "\nTransfers in a step, of the rank that waits for them the longest:\n" +
@@ -234,7 +234,7 @@ std::string traffic_table(const Simulation& s) {
 std::string live_text(const MemoryUse& use) {
   std::vector<std::string> parts;
   for (const auto& [what, bytes] : live_by_kind(use))
-    parts.push_back(fmt::format("{} {}", what, memory(bytes)));
+    parts.push_back(fmt::format("{} {}", what, amount(bytes)));
   return parts.empty() ? "" : ": " + join(parts, ", ");
 }
 
@@ -261,10 +261,10 @@ std::string room_text(const Simulation& s, const Cluster& cluster) {
   const std::string share = percent(static_cast<double>(std::abs(room->free_bytes)) /
                                     static_cast<double>(room->capacity_bytes));
   if (room->free_bytes < 0) {
-    return fmt::format("fits            no: {} ({}) too much\n", memory(-room->free_bytes), share);
+    return fmt::format("fits            no: {} ({}) too much\n", amount(-room->free_bytes), share);
   }
   return fmt::format("fits            {}: {} ({}) free beside the upper bound of what is needed\n",
-                     room->is_tight() ? "yes, but tight" : "yes", memory(room->free_bytes), share);
+                     room->is_tight() ? "yes, but tight" : "yes", amount(room->free_bytes), share);
 }
 
 std::string to_text(const SimulateCommand& options, const Compiled& planned, const Cluster& cluster,
@@ -282,8 +282,8 @@ std::string to_text(const SimulateCommand& options, const Compiled& planned, con
       machine_title(cluster), plural(s.ranks, "rank"), pricing.said,
       options.verbose ? planned.model->spec + "\n" : "", short_seconds(s.step_time_s),
       percent(s.uncertainty), grouped(std::llround(s.tokens_per_s())),
-      short_number(s.flops_per_device()), percent(s.mfu()), memory(totals.peak_memory()),
-      memory(cluster.type_of(0).device.memory_bytes),
+      short_number(s.flops_per_device()), percent(s.mfu()), amount(totals.peak_memory()),
+      amount(cluster.type_of(0).device.memory_bytes),
       totals.fullest == nullptr ? "" : live_text(totals.fullest->memory), room_text(s, cluster),
       percent(share(Spent::kBubble)), percent(share(Spent::kCollective) + share(Spent::kMessage)),
       percent(share(Spent::kHost)), percent(share(Spent::kRecompute)));
@@ -311,7 +311,7 @@ std::string change_text(const std::string& what_if, const Simulation& was, const
   return fmt::format("what if {}: step {} -> {} ({}), MFU {} -> {}, memory {} -> {} ({})", what_if,
                      short_seconds(was.step_time_s), short_seconds(now.step_time_s),
                      change(was.step_time_s, now.step_time_s), percent(was.mfu()),
-                     percent(now.mfu()), memory(held), memory(holds),
+                     percent(now.mfu()), amount(held), amount(holds),
                      change(static_cast<double>(held), static_cast<double>(holds)));
 }
 
