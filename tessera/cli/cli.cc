@@ -292,6 +292,8 @@ void add_batch(Command& command, int64_t& batch) {
       .at_least(1);
 }
 
+const Words& precision_words() { return kPrecisionWords; }
+
 void add_precision(Command& command, std::string& precision) {
   command
       .option("--precision", precision,

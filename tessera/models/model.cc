@@ -19,11 +19,15 @@ namespace {
 
 // Reads what is no graph: a call of a family, or a configuration with keys behind it.
 Result<Call> read_spec(const ModelName& named) {
-  if (named.kind == ModelName::Kind::kCall) return parse_call(named.call);
-  TESSERA_TRY(const std::string text, read_file(named.path));
-  TESSERA_TRY(HuggingFaceModel file, parse_huggingface_config(text, named.path));
-  TESSERA_TRY_VOID(check_exact(file, named.path));
-  Call call{std::move(file.family), std::move(file.arguments)};
+  Call call;
+  if (named.kind == ModelName::Kind::kCall) {
+    TESSERA_TRY(call, parse_call(named.call));
+  } else {
+    TESSERA_TRY(const std::string text, read_file(named.path));
+    TESSERA_TRY(HuggingFaceModel file, parse_huggingface_config(text, named.path));
+    TESSERA_TRY_VOID(check_exact(file, named.path));
+    call = {std::move(file.family), std::move(file.arguments)};
+  }
   if (!named.changes.empty()) {
     TESSERA_TRY(const Call changes, parse_call(call.name + named.changes));
     // Later arguments override earlier ones.

@@ -92,8 +92,8 @@ Result<ModelName> published(const Architecture& known, const std::string& title,
                     title, known.remark));
   }
   TESSERA_TRY(std::string call, architecture_text(known));
-  if (changes.size() > 1) call += "," + changes.substr(1);  // later keys go before earlier ones
-  return ModelName{.call = std::move(call), .title = title, .remark = known.remark};
+  return ModelName{
+      .changes = changes, .call = std::move(call), .title = title, .remark = known.remark};
 }
 
 // Returns the family or published name that is most similar to `name`.

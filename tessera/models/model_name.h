@@ -13,7 +13,8 @@
 // folder in any case.
 //
 //   TESSERA_TRY(const ModelName named, resolve_model("Llama-3-8B:seq=4096"));
-//   // named.kind == kCall, named.call == "llama:layers=32,...,seq=4096", named.title == "Llama-3-8B"
+//   // named.kind == kCall, named.call == "llama:layers=32,...", named.changes == ":seq=4096",
+//   // named.title == "Llama-3-8B"
 #pragma once
 
 #include <cstdint>
@@ -29,8 +30,9 @@ struct ModelName {
   enum class Kind : uint8_t { kCall, kConfig, kGraph, kArchive };
   Kind kind = Kind::kCall;
   std::string path = {};  // of kConfig, kGraph, kArchive: the file
-  // Of kConfig and kArchive: "" or keys that follow, ":seq=2048". An archive takes those of its
-  // importer and the sizes that it leaves open.
+  // "" or keys that follow a configuration, an archive or a published name, ":seq=2048". They count
+  // more than those of the configuration or of `call`. An archive takes those of its importer and the
+  // sizes that it leaves open.
   std::string changes = {};
   std::string call = {};    // of kCall: family and keys
   std::string title = {};   // the published name as it was given; "" for other texts

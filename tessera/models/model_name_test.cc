@@ -58,7 +58,8 @@ TEST(ModelName, PublishedNamesInTheSpellingsOfPeople) {
     EXPECT_EQ(named.call, call) << name;
   }
   EXPECT_EQ(resolved("meta-llama/Meta-Llama-3-8B").title, "Meta-Llama-3-8B");
-  EXPECT_EQ(resolved("Llama-3-8B:seq=4096,layers=2").call, call + ",seq=4096,layers=2");
+  EXPECT_EQ(resolved("Llama-3-8B:seq=4096,layers=2").call, call);
+  EXPECT_EQ(resolved("Llama-3-8B:seq=4096,layers=2").changes, ":seq=4096,layers=2");
   EXPECT_EQ(resolved("deepseek-ai/DeepSeek-V3").remark,
             "heads of 160 for both scores (192) and values (128)");
 }

@@ -20,6 +20,7 @@ BYTES_MODEL = "gpt:layers=1,hidden=16,heads=2,seq=16,vocab=256"
 SIMULATE = ["simulate", MODEL, "--batch", "8", "--cluster", "dgx-a100:1", "--plan", "megatron(dp=2)"]
 # The slow tests set this: the entry cli_NAME_slow runs NAME_test.py with it. A start of the program with libtorch takes half a
 # second of processor time, so that the quick tests try each value of each choice once, and the slow ones all combinations.
+SCHEMA = 1  # the number of the JSON format (docs/reference/command-line.md)
 ALL_CASES = "TESSERA_ALL_CASES" in os.environ
 NO_RUNTIME = "this build has no runtime: expected the library {}; to get it: scripts/setup, then make build"
 
@@ -78,12 +79,23 @@ class CliTest(unittest.TestCase):
 
     def expect_error(self, code, message, *arguments):
         answer = run(*arguments)
-        self.assertEqual((answer.code, answer.out, answer.err), (code, "", f"tessera: {message}\n"))
+        self.assertEqual((answer.code, answer.err), (code, f"tessera: {message}\n"))
+        self.expect_error_object(answer, arguments, message)
+
+    def expect_error_object(self, answer, arguments, message):
+        """With --json standard output has the error as an object; else it is empty."""
+        found = json.loads(answer.out) if "--json" in arguments else answer.out
+        error = {"schema": SCHEMA, "error": {"code": answer.code, "message": message}}
+        self.assertEqual(found, error if "--json" in arguments else "")
 
     def expect_json(self, *arguments):
+        """The answer without the number of its format."""
         answer = run(*arguments)
         self.assertEqual((answer.code, answer.err), (0, ""))
-        return json.loads(answer.out)
+        found = json.loads(answer.out)
+        if isinstance(found, dict):
+            self.assertEqual(found.pop("schema"), SCHEMA)
+        return found
 
     def expect_text(self, *arguments):
         answer = run(*arguments)

@@ -187,7 +187,7 @@ class Export(unittest.TestCase):
     def test_plan_for_says_what_it_assumes_and_what_does_not_fit(self):
         code, out, err = run("plan", MODEL, "--cluster", "dgx-a100:1", "--for", "fsdp2")
         self.assertEqual((code, err), (0, ""))
-        for words in ("# precision bfloat16, as none is given", "# batch 64 sequences, 8 a device, as none is given",
+        for words in ("bfloat16 (the default on a100-sxm-80)", "# batch 64 sequences, 8 a device, as none is given",
                       "style fsdp"):
             self.assertIn(words, out)
         code, out, err = run("plan", MODEL, "--cluster", "dgx-a100:1", "--for", "fsdp2", "--memory-limit", "50MB")

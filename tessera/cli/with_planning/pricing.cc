@@ -121,9 +121,11 @@ void add_pricing(Command& command, PricingOptions& options) {
   std::vector<std::string> dtypes{kRunDtypes.begin(), kRunDtypes.end()};
   command
       .option("--precision", options.precision,
-              "What products and activations are in: float32, bfloat16, float16, float64 (default: "
+              "What products and activations are in: float32, bfloat16, float16, float64; fp32, "
+              "bf16, fp16 and "
+              "fp64 mean the same (default: "
               "as the plan or the model's file says, else bfloat16 on devices that have it)")
-      .one_of(std::move(dtypes));
+      .one_of(std::move(dtypes), precision_words());
   command.option("--style", options.style,
                  "How the framework executes, as megatron or 'fsdp,overlap_gradients=false' "
                  "(default: as the plan says, else of the framework to which it can be exported, "
