@@ -53,7 +53,7 @@ struct Offered {
   std::string words;
 };
 
-// What the export made of each plan that it accepted, by the plan's text.
+// The exports of the plans that were accepted, by the texts of the plans.
 using Accepted = std::map<std::string, Exported>;
 
 // Returns the plans as the target has them, in the answer's order.
