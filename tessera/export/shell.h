@@ -13,7 +13,7 @@ namespace tessera {
 
 // Returns the flags in the order of the script. Names have no leading dashes, and dashes in place of
 // underscores. The words after a flag are its value, joined by a space; a flag without one has the
-// value "true". What stands before the launcher's name (torchrun, python, ...) in a command is
+// value "true". Words before the launcher's name (torchrun, python, ...) in a command are
 // skipped: those are other programs' options. Values that the script does not set stay as they are
 // written ("$TP"). Overrides of dotted names, "model.hidden_size=8", are keys of these names.
 SaidKeys flags_of_script(const std::string& text);

@@ -1,6 +1,6 @@
 // TorchTitan: writes a module of Python with a function that takes a recipe of TorchTitan and sets the
-// plan's fields. Since 0.3 TorchTitan starts with --module and --config, and reads no TOML. What its
-// fields are is in torchtitan/config/configs.py of 0.3.0.
+// plan's fields. Since 0.3 TorchTitan starts with --module and --config, and reads no TOML. Its
+// fields are described in torchtitan/config/configs.py of 0.3.0.
 #include "tessera/export/torchtitan.h"
 
 #include <fmt/format.h>

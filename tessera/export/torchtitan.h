@@ -1,4 +1,4 @@
-// What the writer and the reader of TorchTitan's configurations have in common.
+// Parts of the writer and the reader of TorchTitan's configurations.
 #pragma once
 
 #include <array>

@@ -14,7 +14,7 @@ namespace {
 
 // The most programs that are simulated, and the most choices of one kind among them. A second one is
 // tried because the formula errs.
-constexpr size_t kGridPrograms = 10, kMostOfKind = 2;
+constexpr size_t kGridPrograms = 8, kMostOfKind = 2;
 // Plans that the framework refuses cost little but not nothing.
 constexpr size_t kMostRefused = 200;
 

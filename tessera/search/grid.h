@@ -1,8 +1,8 @@
 // Searches the grid of a framework's degrees (plan/degree_grid.h) for plans that the framework runs.
 // The choices of the grid are ranked by formula as those of every planner are. Then the best of each
 // kind are simulated, the most promising first; a kind is which sorts of ranks a plan has (tensor,
-// context, experts, stages). Of the plans that are as fast as the fastest within the uncertainty of
-// the prediction, the answer begins with the simplest, which has the fewest sorts of ranks.
+// context, experts, stages). Several plans may be as fast as the fastest within the uncertainty of
+// the prediction; the answer begins with the simplest, which has the fewest sorts of ranks.
 //
 //   TESSERA_TRY(const GridAnswer answer, find_in_grid(question, grid, accepts));
 //   answer.plans.front().text     // the simplest of the plans that are as good as the fastest
@@ -32,13 +32,13 @@ struct GridAnswer {
   double uncertainty = 0;  // relative, of the fastest plan's step
   size_t ranked = 0, simulated = 0, refused = 0;
   std::string refusal;  // the first reason for which a plan was refused
-  // Of all simulated plans the least that a device needs, if none fits.
+  // The least that a device needs under any simulated plan; a limit of 0 is none.
   double least_bytes = 0, limit_bytes = 0;
 };
 
 // Returns an error for a plan, given as its text, that the framework does not run.
 using AcceptsPlan = std::function<Status(const std::string& plan)>;
-// Errors: those of find_plan(); no choice of the grid can be made.
+// Returns the plans. Errors: those of find_plan(); no choice of the grid can be made.
 Result<GridAnswer> find_in_grid(const PlanQuestion& question, const DegreeGrid& grid,
                                 const AcceptsPlan& accepts);
 

@@ -69,6 +69,12 @@ const std::vector<GoldenExport>& goldens() {
        16},
       {"deepspeed_zero3", "deepspeed", kLlama,
        "fsdp(8,prefetch=1,micro_batches=2,recompute=full,precision=bfloat16)", 32},
+      {"fsdp2_replicas", "fsdp2", kLlama,
+       "fsdp(4,replicas=2,prefetch=1,recompute=full,precision=bfloat16)", 32},
+      {"accelerate_replicas", "accelerate", kLlama,
+       "fsdp(4,replicas=2,prefetch=1,recompute=full,precision=bfloat16)", 32},
+      {"transformers_zero3", "transformers", kLlama,
+       "fsdp(8,prefetch=1,micro_batches=2,recompute=full,precision=bfloat16)", 32},
       {"deepspeed_ulysses", "deepspeed", kLlama, "ulysses(2,dp=4,zero=2,precision=bfloat16)", 8},
   };
   return all;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/json_text.h"
@@ -53,12 +54,14 @@ struct Offered {
   std::string words;
 };
 
+// The exports of the plans that were accepted, by the texts of the plans.
+using Accepted = std::map<std::string, Exported>;
+
 // Returns the plans as the target has them, in the answer's order.
-Result<std::vector<Offered>> offered_of(const PlanQuestion& question, const PlanForRequest& request,
-                                        const GridAnswer& answer) {
+std::vector<Offered> offered_of(const GridAnswer& answer, Accepted accepted) {
   std::vector<Offered> out;
   for (const GridPlan& plan : answer.plans) {
-    TESSERA_TRY(Exported exported, export_plan(export_request(question, request, plan.text)));
+    Exported exported = std::move(accepted.at(plan.text));
     std::string words = words_of(exported.settings);
     out.push_back({&plan, std::move(exported), std::move(words)});
   }
@@ -155,13 +158,15 @@ std::vector<std::string> plan_targets() {
 }
 
 Result<int> plan_for(const PlanQuestion& question, const PlanForRequest& request) {
+  Accepted accepted;
   const auto accepts = [&](const std::string& plan) -> Status {
-    TESSERA_TRY(const Exported exported, export_plan(export_request(question, request, plan)));
+    TESSERA_TRY(Exported exported, export_plan(export_request(question, request, plan)));
+    accepted.insert_or_assign(plan, std::move(exported));
     return {};
   };
   TESSERA_TRY(const GridAnswer answer, find_in_grid(question, request.target->grid, accepts));
   if (answer.plans.empty()) return nothing_fits(request, answer);
-  TESSERA_TRY(const auto offered, offered_of(question, request, answer));
+  const std::vector<Offered> offered = offered_of(answer, std::move(accepted));
   const Exported& best = offered.front().exported;
   if (!request.out.empty()) TESSERA_TRY_VOID(write_file(request.out, best.text));
   if (request.json) return print(answer_json(question, request, answer, offered));
