@@ -52,7 +52,7 @@ class Option {
   Option required();
   Option at_least(double minimum);  // each value must be a number of at least `minimum`
   Option ranks();                   // each value must be a number of ranks, 1 to kMostRanks
-  // The value must be one of these, or a word that stands for one, which then becomes the value.
+  // Accepts one of these values, or a word that stands for one, which then becomes the value.
   Option one_of(std::vector<std::string> values, Words words = {});
   Option delimiter(char separator);  // separates the values of a list
   Option one_value_each();           // a list is given by repeating the option

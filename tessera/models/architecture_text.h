@@ -4,8 +4,8 @@
 //   const auto known = find_architecture("Llama-3-8B");
 //   TESSERA_TRY(const std::string text, architecture_text(*known));  // "llama:layers=32,..."
 //
-// The text has the sizes of the architecture. What the table does not know has the default of the
-// family, so the arithmetic and the parameters of such a model are those of the published one, but
+// The text has the sizes of the architecture. Keys that the table does not know have the default
+// of the family, so the arithmetic and the parameters of such a model are those of the published one, but
 // its function may differ in small things (the base of rotary positions, norms of queries).
 #pragma once
 
