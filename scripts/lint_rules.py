@@ -16,8 +16,8 @@ MAX_CIRCLE = 3
 CIRCLES = {
     "tessera/graph/builder": 5,
     "tessera/import/export_weights": 5,
-    "tessera/models/families": 4,
     "tessera/models/architecture": 4,
+    "tessera/models/families": 4,
     "tessera/program/verify": 5,
     "tessera/program/walk": 19,
     "tessera/runtime/arrays": 5,

@@ -452,6 +452,8 @@ bool predicts_clicks(const Model& model) {
   return family != nullptr && family->predicts_clicks;
 }
 
+bool names_family(std::string_view name) { return find_family(name) != nullptr; }
+
 std::vector<std::string> family_names() {
   std::vector<std::string> names;
   for (const ModelFamily& family : all_families()) names.push_back(family.name);

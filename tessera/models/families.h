@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "tessera/models/config.h"
+#include "tessera/models/family_names.h"
 #include "tessera/models/model.h"
 
 namespace tessera {
@@ -38,6 +39,5 @@ struct ModelFamily {
 const std::vector<ModelFamily>& all_families();  // in the order of `tessera inspect --models`
 const ModelFamily* find_family(std::string_view name);  // null if the name is unknown
 bool predicts_clicks(const Model& model);               // of the model's family
-std::vector<std::string> family_names();
 
 }  // namespace tessera

@@ -22,11 +22,9 @@
 
 namespace tessera {
 
-inline constexpr std::string_view kGraphSuffix = ".graph";
-
 // Loads a model. `path` is that of a graph (it ends in .graph) or of an archive, whose graph the
-// registered reader gives (model_name.h). `batch` 0 means the batch of the file. `dtype` replaces the dtype of all floating
-// tensors of the file. Errors are one line and name file:line.
+// registered reader gives (model_name.h). `batch` 0 means the batch of the file. `dtype` replaces
+// the dtype of all floating tensors of the file. Errors are one line and name file:line.
 // `keys` are those behind the path of an archive (ModelName::changes).
 Result<Model> load_graph_model(const std::string& path, int64_t batch, std::optional<DType> dtype,
                                const std::string& keys = "");

@@ -11,8 +11,7 @@
 #include "tessera/base/text.h"
 #include "tessera/models/architecture.h"
 #include "tessera/models/architecture_text.h"
-#include "tessera/models/families.h"
-#include "tessera/models/graph_file.h"
+#include "tessera/models/family_names.h"
 
 namespace tessera {
 namespace {
@@ -133,7 +132,7 @@ ArchiveReader& archive_reader() {
 
 Result<ModelName> resolve_model(std::string_view given) {
   const std::string text(trim(given));
-  if (find_family(trim(std::string_view(text).substr(0, text.find_first_of("(:")))) != nullptr)
+  if (names_family(trim(std::string_view(text).substr(0, text.find_first_of("(:")))))
     return ModelName{.call = text};
   const auto [name, changes] = split(text);
   if (FoundFile file = find_file(name); file.kind != Kind::kCall) {

@@ -26,6 +26,9 @@
 
 namespace tessera {
 
+// The end of the name of a file with a graph in text form.
+inline constexpr std::string_view kGraphSuffix = ".graph";
+
 struct ModelName {
   enum class Kind : uint8_t { kCall, kConfig, kGraph, kArchive };
   Kind kind = Kind::kCall;

@@ -6,7 +6,6 @@
 
 #include "tessera/base/check.h"
 #include "tessera/base/data_file.h"
-#include "tessera/plan/recipes.h"
 
 namespace tessera {
 
@@ -35,15 +34,6 @@ Result<RecipeAlias> read_alias(const DataTable& table) {
 bool sets(const RecipeAlias& alias, const std::string& argument) {
   return std::any_of(alias.set.begin(), alias.set.end(),
                      [&](const auto& one) { return one.first == argument; });
-}
-
-// Returns the names of the recipe's arguments that a call of the alias may give by position.
-std::vector<std::string> positions_of(const RecipeAlias& alias, const Recipe& recipe) {
-  std::vector<std::string> out;
-  for (const RecipeArgument& argument : recipe.arguments) {
-    if (!argument.by_name && !sets(alias, argument.name)) out.push_back(argument.name);
-  }
-  return out;
 }
 
 }  // namespace
@@ -80,19 +70,18 @@ const RecipeAlias* find_recipe_alias(std::string_view name) {
   return nullptr;
 }
 
-Result<Call> without_alias(Call call) {
+Result<Call> without_alias(Call call, const PositionsOf& positions_of) {
   const RecipeAlias* alias = find_recipe_alias(call.name);
   if (alias == nullptr) return call;
-  const Recipe* recipe = find_recipe(alias->recipe);
-  TESSERA_CHECK(recipe != nullptr, "the alias '{}' is of no recipe", alias->name);
-  const std::vector<std::string> positions = positions_of(*alias, *recipe);
+  std::vector<std::string> positions = positions_of(alias->recipe);
+  std::erase_if(positions, [&](const std::string& argument) { return sets(*alias, argument); });
   const auto failed = [&](const std::string& message) {
     return invalid_input(fmt::format(
-        "recipe {} ({} with {}): {}", alias->name, recipe->name,
+        "recipe {} ({} with {}): {}", alias->name, alias->recipe,
         alias->set.empty() ? "its own arguments" : alias->set[0].first + "=" + alias->set[0].second,
         message));
   };
-  Call out{recipe->name, alias->set};
+  Call out{alias->recipe, alias->set};
   for (size_t i = 0; i < call.arguments.size(); ++i) {
     auto [key, value] = call.arguments[i];
     if (key.empty() && i < positions.size()) key = positions[i];

@@ -161,9 +161,24 @@ std::string signature(const Recipe& recipe) {
   return fmt::format("{}({})", recipe.name, join(parts, ", "));
 }
 
+namespace {
+
+// Returns the arguments of a recipe that a call may give by position. The recipe must be known.
+std::vector<std::string> positions_of(std::string_view name) {
+  const Recipe* recipe = find_recipe(name);
+  TESSERA_CHECK(recipe != nullptr, "an alias is of the recipe '{}', which is unknown", name);
+  std::vector<std::string> out;
+  for (const RecipeArgument& argument : recipe->arguments) {
+    if (!argument.by_name) out.push_back(argument.name);
+  }
+  return out;
+}
+
+}  // namespace
+
 Result<RecipeCall> parse_recipe_call(std::string_view call_text) {
   TESSERA_TRY(Call given, parse_call(call_text));
-  TESSERA_TRY(const Call call, without_alias(std::move(given)));
+  TESSERA_TRY(const Call call, without_alias(std::move(given), positions_of));
   RecipeCall out;
   out.recipe = find_recipe(call.name);
   if (out.recipe == nullptr) {
