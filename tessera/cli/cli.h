@@ -122,7 +122,7 @@ void add_data(Commands& commands);
 void add_batch(Command& command, int64_t& batch);
 // Adds --precision, whose values are the names of RUN.toml.
 void add_precision(Command& command, std::string& precision);
-// The words that --precision takes for its values, as "bf16".
+// Returns the words that --precision takes for its values, as "bf16".
 const Words& precision_words();
 // Adds --optimizer, the optimizer that will train the model (compile/optimizer_text.h).
 void add_optimizer(Command& command, std::string& optimizer);

@@ -68,7 +68,7 @@ struct ExportTarget {
   DegreeGrid grid = {};  // what a planner may offer for it (search/grid.h)
 };
 
-// The targets, in the order in which find_target_of_plan() in export.h asks them.
+// Returns the targets, in the order in which find_target_of_plan() in export.h asks them.
 const std::vector<ExportTarget>& export_targets();
 const ExportTarget* find_export_target(std::string_view name);  // null if unknown
 

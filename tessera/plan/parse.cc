@@ -22,11 +22,10 @@ using Names = std::vector<std::string>;
 using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
 const Names kPlanKeys{
-    "mesh",         "micro_batches", "micro_batch_dim", "stage_axis",   "schedule",
-    "bucket_bytes", "split",         "stage",           "store",        "precision",
-    "place",        "prefetch",      "resharding",      "loop",         "expand",
-    "reorder",      "compress",      "resident_bytes",  "device_order", "pin",
-    "style",
+    "mesh",         "micro_batches", "micro_batch_dim", "stage_axis", "schedule", "bucket_bytes",
+    "split",        "stage",         "store",           "precision",  "place",    "prefetch",
+    "resharding",   "loop",          "expand",          "reorder",    "compress", "resident_bytes",
+    "device_order", "pin",           "style",
 };
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew", "halo"};
 const Names kPinKeys{"ops", "phase", "axis", "at"};

@@ -51,7 +51,7 @@ TEST(OnePrice, OfAPublishedRowIsThatOfItsTexts) {
       ASSERT_TRUE(apply_what_if(cluster, said.changes));
     }
     SimulateOptions options;
-    // What the row's style says comes last, as what a user says does.
+    // The row's own options come last, as those of a user do.
     options.style =
         parse_style(preset + corrections.style + said.style.substr(preset.size())).value();
     const auto compiled = compile({said.model, said.plan, said.batch});

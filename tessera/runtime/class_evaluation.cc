@@ -102,8 +102,7 @@ void ClassEvaluation::gather(comm::Communicator& world, const SamplePasses* pass
   for (const auto& [sample, seen] : std::exchange(seen_, {})) mine.push_back({sample, seen});
   for (const std::vector<SeenOf>& list : comm::gather_lists_at(world, 0, mine)) {
     // Ranks have different samples, or different classes of a sample.
-    for (const SeenOf& one : list)
-      see(one.sample, one.seen.target, one.seen.logit, one.seen.at);
+    for (const SeenOf& one : list) see(one.sample, one.seen.target, one.seen.logit, one.seen.at);
   }
   if (world.rank() != 0) return;
   const Op& op = graph_.op(observation_.ops.front());

@@ -32,9 +32,8 @@ TEST_P(NeverSlowerThan, WithLessRoom) {
 
 INSTANTIATE_TEST_SUITE_P(Parts, NeverSlowerThan,
                          testing::Values(Part{0, 0, 0, 0}, Part{25, 0, 0, 0}, Part{50, 0, 1, 0},
-                                         Part{75, 0, 0, 0}, Part{100, 0, 0, 0},
-                                         Part{125, 0, 0, 0}, Part{150, 0, 0, 0},
-                                         Part{175, 0, 0, 0}));
+                                         Part{75, 0, 0, 0}, Part{100, 0, 0, 0}, Part{125, 0, 0, 0},
+                                         Part{150, 0, 0, 0}, Part{175, 0, 0, 0}));
 
 }  // namespace
 }  // namespace tessera::planner_test

@@ -26,7 +26,7 @@ Circumstances circumstances(size_t index) {
   constexpr std::array kClusters{"dgx-a100", "h100-nvl", "p3.16xlarge", "gb200-nvl72",
                                  "mi355x",   "tpu-v4",   "geo",         "rtx4090",
                                  "gh200",    "dgx-b200", "l4"};
-  constexpr std::array kStyles{"tessera", "eager", "compiled", "megatron-2022",
+  constexpr std::array kStyles{"tessera", "eager", "compiled",      "megatron-2022",
                                "nemo",    "fsdp",  "deepspeed-2022"};
   constexpr std::array kPrecisions{"float32", "bfloat16"};
   constexpr std::array<int64_t, 3> kTimes{1, 16, 96};

@@ -168,8 +168,10 @@ TEST_P(Plans, ARunAsksBeforeItPlays) {
 
 TEST_P(Plans, StretchesPlayedAtOnceAreExact) {
   const Compiled plan = planned(GetParam());
-  for (const auto& [style, path] :
-       {std::pair("tessera", true), {"tessera", false}, {"megatron-2022", true}, {"megatron-2022", false}}) {
+  for (const auto& [style, path] : {std::pair("tessera", true),
+                                    {"tessera", false},
+                                    {"megatron-2022", true},
+                                    {"megatron-2022", false}}) {
     SimulateOptions options = options_of(style);
     options.critical_path = path;  // without it, collectives beside kernels are in stretches, too
     const Cluster cluster = nodes_of(4);
@@ -324,7 +326,8 @@ TEST(Simulate, ASimulatorThatIsUsedAgainFindsWhatAFreshOneFinds) {
   const Compiled plan = planned({kDeep, "megatron(tp=2,pp=2,dp=4,micro_batches=4)", 32});
   Simulator again(*plan.lowering);
   for (const int64_t devices : {8, 4, 8}) {
-    for (const std::string style : {"tessera", "megatron-2022", "tessera,overlap_gradients=false"}) {
+    for (const std::string style :
+         {"tessera", "megatron-2022", "tessera,overlap_gradients=false"}) {
       const auto reused = again.run(nodes_of(devices), options_of(style));
       ASSERT_TRUE(reused.has_value()) << reused.error().message;
       const Simulation fresh = simulated(plan, nodes_of(devices), options_of(style));

@@ -34,7 +34,8 @@ struct Hosts {
 constexpr Hosts kHosts[] = {{2, 2}, {4, 2}, {2, 4}, {2, 3}};
 
 MeasuredPlan hybrid(const Hosts& of) {
-  return measure(kModel, fmt::format("fsdp({}, replicas={}, prefetch=0)", of.ranks, of.hosts), kBatch);
+  return measure(kModel, fmt::format("fsdp({}, replicas={}, prefetch=0)", of.ranks, of.hosts),
+                 kBatch);
 }
 
 TEST(DhenHybridSharding, sends_the_closed_form_inside_hosts_and_between_them) {
@@ -56,7 +57,8 @@ TEST(DhenHybridSharding, sends_the_closed_form_inside_hosts_and_between_them) {
 // Sharding over all ranks sends these tensors around all hosts.
 TEST(DhenHybridSharding, sends_between_hosts_a_fraction_of_what_sharding_over_all_ranks_sends) {
   const int64_t ranks = 4, hosts = 2, all_ranks = ranks * hosts;
-  const MeasuredPlan all = measure(kModel, "fsdp(8, prefetch=0)", kBatch), groups = hybrid({ranks, hosts});
+  const MeasuredPlan all = measure(kModel, "fsdp(8, prefetch=0)", kBatch),
+                     groups = hybrid({ranks, hosts});
   const int64_t parameters = all.parameters(is_cut_parameter),
                 again = all.parameters(is_read_backward);
   EXPECT_EQ(all.sent_along({"dp"}, is_cut), (all_ranks - 1) * (2 * parameters + again));

@@ -118,7 +118,8 @@ TEST(AtRest, state_may_be_spread_over_replicas_too) {
   static const auto is_state = [](const Tensor& t) { return t.role == Role::kOptimizerState; };
   const MeasuredPlan hybrid = measure(kGpt, "fsdp(2, replicas=2, prefetch=0)", b);
   EXPECT_EQ(hybrid.at_rest(0, is_state), 2 * hybrid.parameters() / 2);
-  const MeasuredPlan spread = measure(kGpt, "fsdp(2, replicas=2, spread_state=true, prefetch=0)", b);
+  const MeasuredPlan spread =
+      measure(kGpt, "fsdp(2, replicas=2, spread_state=true, prefetch=0)", b);
   EXPECT_EQ(spread.at_rest(0, is_state), 2 * spread.parameters() / 4);
   EXPECT_EQ(spread.at_rest(0, is_parameter), spread.parameters() / 2);
 }
@@ -154,9 +155,9 @@ TEST(AtRest, narrow_precision_has_the_bytes_of_a_distributed_optimizer) {
 
 // 10 sequences in 4, 3, 3 take the memory of 12 in 4, 4, 4: buffers have the size of the larger.
 TEST(MicroBatches, of_two_sizes_take_the_memory_of_the_larger) {
-  for (const char* plan :
-       {"recompute(none, 3)", "zero(2, 2, 3)", "fsdp(2, micro_batches=3, accumulate=whole, prefetch=0)",
-        "gpipe(2, 3)", "one_f_one_b(2, 3)", "pipeline(2, 3, zb_h1)", "pipeline(2, 3, zb_v)"}) {
+  for (const char* plan : {"recompute(none, 3)", "zero(2, 2, 3)",
+                           "fsdp(2, micro_batches=3, accumulate=whole, prefetch=0)", "gpipe(2, 3)",
+                           "one_f_one_b(2, 3)", "pipeline(2, 3, zb_h1)", "pipeline(2, 3, zb_v)"}) {
     const std::string model = std::string(plan).find("zb_v") == std::string::npos
                                   ? kGpt
                                   : "gpt:layers=4,hidden=16,heads=4,seq=8,vocab=24";

@@ -138,7 +138,8 @@ bool is_read_backward(const Tensor& tensor) {
 
 TEST(HybridSharding, gathers_and_scatters_inside_a_group_and_sums_shards_across) {
   for (const auto& [inner, outer] : {std::pair{2, 2}, {4, 2}, {2, 4}, {2, 3}}) {
-    const MeasuredPlan found = measure(kGpt, fmt::format("fsdp({}, replicas={}, prefetch=0)", inner, outer), b);
+    const MeasuredPlan found =
+        measure(kGpt, fmt::format("fsdp({}, replicas={}, prefetch=0)", inner, outer), b);
     const int64_t all = found.parameters(), again = found.parameters(is_read_backward);
     EXPECT_EQ(found.sent_along({"dp"}, is_parameter), outer * (inner - 1) * (all + again));
     EXPECT_EQ(found.sent_along({"dp"}, is_gradient), outer * (inner - 1) * all);
@@ -152,16 +153,19 @@ TEST(HybridSharding, gathers_and_scatters_inside_a_group_and_sums_shards_across)
 
 TEST(HybridSharding, accumulates_shards_by_scattering_each_time_or_whole_gradients_by_once) {
   const int64_t m = 2;
-  const MeasuredPlan shards = measure(kGpt + ",tied=0", "fsdp(2, replicas=2, micro_batches=2, prefetch=0)", b);
+  const MeasuredPlan shards =
+      measure(kGpt + ",tied=0", "fsdp(2, replicas=2, micro_batches=2, prefetch=0)", b);
   EXPECT_EQ(shards.sent_along({"dp"}, is_gradient), m * 2 * shards.parameters());
   const MeasuredPlan whole = measure(
-      kGpt + ",tied=0", "fsdp(2, replicas=2, micro_batches=2, accumulate=whole, reshard=false, prefetch=0)", b);
+      kGpt + ",tied=0",
+      "fsdp(2, replicas=2, micro_batches=2, accumulate=whole, reshard=false, prefetch=0)", b);
   EXPECT_EQ(whole.sent_along({"dp"}, is_gradient), 2 * whole.parameters());
   EXPECT_EQ(whole.sent_along({"replicas"}, is_gradient), 2 * whole.parameters());
 }
 
 TEST(HybridSharding, without_resharding_parameters_are_gathered_once_a_step) {
-  const MeasuredPlan found = measure(kGpt, "fsdp(4, reshard=false, micro_batches=2, prefetch=0)", b);
+  const MeasuredPlan found =
+      measure(kGpt, "fsdp(4, reshard=false, micro_batches=2, prefetch=0)", b);
   EXPECT_EQ(found.sent(is_parameter), 0);
   EXPECT_EQ(found.sent(is_updated), 3 * found.parameters());
 }

@@ -21,13 +21,13 @@
 
 namespace tessera::cli {
 
-// What the user said; "" where he said nothing.
+// The words of the user; "" where he said nothing.
 struct PricingOptions {
   std::string style, precision;
   std::string constants;  // a file of constants, or "none"; "": those of the program
 };
 
-// What is priced. `plan` is "" or "auto" if the plan is yet to be found.
+// The plan that is priced. `plan` is "" or "auto" if the plan is yet to be found.
 struct PricedPlan {
   std::string model, plan;
   int64_t batch = 0;

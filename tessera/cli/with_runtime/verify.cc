@@ -130,14 +130,9 @@ Result<int> verify(const VerifyOptions& given) {
   VerifyOptions options = given;
   TESSERA_TRY(options.batch, batch_of(given.model, given.batch, kDefaultBatch));
   TESSERA_TRY(VerifyConfig config, verify_config(options));
-  TESSERA_TRY(options.plan, find_auto({options.plan,
-                                       options.model,
-                                       options.batch,
-                                       "float64",
-                                       nullptr,
-                                       Style(),
-                                       options.ranks,
-                                       specification(config.optimizer)}));
+  TESSERA_TRY(options.plan,
+              find_auto({options.plan, options.model, options.batch, "float64", nullptr, Style(),
+                         options.ranks, specification(config.optimizer)}));
   config.plan = options.plan;
   TESSERA_TRY(const VerifyReport report, verify_plan(config));
   const int printed = print(options.json ? json_text(report) : table_text(options, report));
