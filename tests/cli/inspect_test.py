@@ -43,8 +43,8 @@ class Inspect(CliTest):
         text = self.expect_text("inspect", MODEL)
         self.assertRegex(text, r"(?m)^parameters  110,336 \(431\.00 KiB\)$")
         answer = self.expect_json("inspect", MODEL, "--json", "--batch", "4")
-        self.assertEqual(list(answer), ["model", "batch", "seq", "vocab", "parameters", "trained_parameters", "parameter_bytes", "tensors",
-                                        "ops", "flops"])
+        self.assertEqual(list(answer), ["model", "title", "batch", "seq", "vocab", "parameters", "trained_parameters", "parameter_bytes",
+                                        "tensors", "ops", "flops"])
         self.assertEqual((answer["parameters"], answer["batch"]), (110336, 4))
         self.assertEqual(list(answer["flops"]), ["forward", "backward", "update"])
         self.assertTrue(self.expect_text("inspect", MODEL, "--text").startswith("graph "))

@@ -46,7 +46,7 @@ class Planner(CliTest):
         question = [SMALL, "--cluster", "local:2", "--batch", "8", "--plan", "auto"]
         path, page = (os.path.join(self.folder, name) for name in ("found.toml", "page.html"))
         text = self.expect_text("plan", *question[:-2], "--out", path)
-        choice = text.splitlines()[0]
+        choice = text.splitlines()[1]  # behind the line that names model and machine
         of_file = [path if word == "auto" else word for word in question]
         self.assertEqual(self.expect_text("inspect", *question, "--rank", "0"), self.expect_text("inspect", *of_file, "--rank", "0"))
         drawn = run("report", *question, "-o", page)

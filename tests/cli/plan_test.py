@@ -16,7 +16,7 @@ class PlanCommand(CliTest):
                       "sequence_shard=false, cp=1, order=zigzag, precision=float32)\n", one)
         self.assertIn("      zero           = 0 ", one)
         self.assertTrue(self.expect_text("plan", "--list", "hsdp").startswith("fsdp(dp, replicas=1, "))
-        self.expect_error(2, "unknown recipe 'dppp', did you mean 'dp'?", "plan", "--list", "dppp")
+        self.expect_error(2, "unknown recipe 'dppp', did you mean 'ddp'?", "plan", "--list", "dppp")
         recipes = self.expect_json("plan", "--list", "--json")["recipes"]
         self.assertLessEqual({"serial", "data_parallel", "zero", "tensor_parallel", "gpipe", "one_f_one_b", "pipeline", "megatron",
                               "summa", "cannon", "tesseract", "tensor_parallel_3d", "fsdp", "per_layer", "per_op",

@@ -238,7 +238,8 @@ class BadPlans(CliTest):
         self.expect_text("report", MODEL, *plan, "--cluster", "dgx-a100:1", "--precision", "bfloat16", "-o", page)
         with open(page) as written:
             self.assertIn("megatron(tp=2,dp=2) in bfloat16", written.read())
-        self.expect_error(2, "simulate: --precision: fp8 not in {float32,float64,bfloat16,float16} (tessera simulate --help)",
+        self.expect_error(2, "simulate: --precision: expected one of float32, float64, bfloat16, float16, found 'fp8', did you mean "
+                             "'fp16'? (tessera simulate --help)",
                           "simulate", MODEL, *plan, "--precision", "fp8", *options)
         self.expect_error(2, "inspect: --precision needs --plan", "inspect", MODEL, "--precision", "bfloat16")
 

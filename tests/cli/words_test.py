@@ -57,7 +57,7 @@ class Models(CliTest):
     def test_the_first_line_names_the_model_shortly(self):
         simulate = ["simulate", "Llama-3-8B:layers=2,seq=64", "--plan", "serial", "--cluster", "dgx-a100:1", "--batch", "1"]
         text = self.expect_text(*simulate)
-        first = "Llama-3-8B: Llama, 2 layers, 1.49 B parameters under serial in float32 on dgx-a100 (8 devices) (1 rank), style "
+        first = "Llama-3-8B: Llama, 2 layers, 1.49 B parameters under serial in bfloat16 on dgx-a100 (8 devices) (1 rank)\npriced with "
         self.assertTrue(text.startswith(first), text)
         # 128256 x 4096 twice, two blocks of 2 x 4096^2 + 2 x 4096 x 1024 + 3 x 4096 x 14336 + 2 x 4096, and 4096.
         count = 2 * 128256 * 4096 + 2 * (2 * 4096 ** 2 + 2 * 4096 * 1024 + 3 * 4096 * 14336 + 2 * 4096) + 4096
@@ -104,7 +104,7 @@ class Words(CliTest):
                               ("hsdp(4,2)", "fsdp(dp=4,replicas=2)"), ("fsdp(8)", "fsdp(8,prefetch=1)")):
             texts = [self.expect_text("plan", call, "--model", MODEL).split("\n", 1)[1] for call in (alias, recipe)]
             self.assertEqual(*texts)
-        self.expect_error(2, "unknown recipe 'hdsp', did you mean 'hsdp'?", "plan", "hdsp(2)", "--model", MODEL)
+        self.expect_error(2, "unknown recipe 'hsdpp', did you mean 'hsdp'?", "plan", "hsdpp(2)", "--model", MODEL)
 
     def test_degrees_of_sequences_and_experts_can_be_fixed(self):
         search = ["--cluster", "dgx-a100:1", "--batch", "8", "--evaluations", "12", "--json"]
