@@ -266,9 +266,10 @@ Result<ExportSettings> settings_of_deepspeed(const SettingsRequest& request) {
   TESSERA_TRY(const int64_t every,
               number_of(values, "pipeline.activation_checkpoint_interval", 0, 0));
   const int64_t blocks = recipes::block_count(request.forward);
-  if (every > 1)
+  if (every > 1) {
     return values.refuse("pipeline.activation_checkpoint_interval",
                          "1: a plan keeps what each block reads");
+  }
   if (every > 0 || (kept > 0 && kept == blocks)) s.recompute = "full";
   if (kept > 0 && kept != blocks) {
     return values.refuse(

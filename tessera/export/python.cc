@@ -130,9 +130,10 @@ class Settings {
   // Reads the arguments of a call; the current token is "(".
   Status read_call(const std::string& path, int depth) {
     const int first = now().line;
-    if (depth > kMostDepth)
+    if (depth > kMostDepth) {
       return invalid_input(
           fmt::format("line {}: expected at most {} calls in calls", first, kMostDepth));
+    }
     ++at_;
     while (!is_sign(0, ")")) {
       if (now().kind == Token::Kind::kEnd)

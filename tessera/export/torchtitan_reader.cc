@@ -59,9 +59,10 @@ class TitanReader {
  private:
   Status experts() const {
     const std::string sizes = values_.text("model_spec", "");
-    if (sizes.find("converters") != std::string::npos)
+    if (sizes.find("converters") != std::string::npos) {
       return values_.refuse("model_spec",
                             "a model without converters: a plan computes in 16 bits or more");
+    }
     if (s_.ep == 1 || s_.tp == 1) return {};
     constexpr const char* kKey = "parallelism.expert_tensor_parallel_degree";
     TESSERA_TRY(const int64_t tp, values_.number(kKey, 1));
@@ -144,9 +145,10 @@ class TitanReader {
       }
     }
     const auto stages = static_cast<int64_t>(s_.blocks.size());
-    if (stages == 0 || stages % s_.pp != 0)
+    if (stages == 0 || stages % s_.pp != 0) {
       return values_.refuse(kKey,
                             fmt::format("stages of all {} ranks; there are {}", s_.pp, stages));
+    }
     if (s_.schedule == "interleaved") s_.chunks = stages / s_.pp;
     if (s_.blocks == even_blocks(recipes::block_count(request_.forward), stages)) s_.blocks.clear();
     return {};

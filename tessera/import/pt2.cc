@@ -87,11 +87,14 @@ Status write_payload(const Archive& archive, const Payload& payload, size_t numb
   });
 }
 
-// Returns whether the archive lacks the elements of a parameter of the graph.
+// Returns whether the archive has the elements of no parameter of the graph. An archive that lacks
+// some of them is damaged.
 bool lacks_weights(const Lowered& lowered) {
-  return std::any_of(lowered.weights.begin(), lowered.weights.end(), [](const Weight& weight) {
-    return weight.payload && !weight.payload->absent.empty();
-  });
+  const auto is_read = [](const Weight& weight) { return weight.payload.has_value(); };
+  return std::any_of(lowered.weights.begin(), lowered.weights.end(), is_read) &&
+         std::all_of(lowered.weights.begin(), lowered.weights.end(), [&](const Weight& weight) {
+           return !is_read(weight) || !weight.payload->absent.empty();
+         });
 }
 
 // Sets the initial values of the parameters of a graph whose archive has no weights, as PyTorch's

@@ -1,5 +1,6 @@
 #include "tessera/models/model_name.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -130,12 +131,15 @@ TEST_F(InFolder, FamiliesGoBeforeFoldersAndFoldersBeforeNames) {
 }
 
 TEST(ModelName, ArchivesAreReadByTheRegisteredReader) {
-  EXPECT_EQ(read_archive("x.pt2").error().message,
+  EXPECT_EQ(read_archive("x.pt2", "", 0).error().message,
             "x.pt2: this command needs the weights of an archive: tessera import x.pt2 --out "
             "FOLDER, then FOLDER is the model");
   set_archive_reader(
-      [](const std::string& path) -> Result<std::string> { return invalid_input("read " + path); });
-  EXPECT_EQ(build_model("a/x.pt2", 1).error().message, "read a/x.pt2");
+      [](const std::string& path, const std::string& keys, int64_t batch) -> Result<std::string> {
+        return invalid_input(fmt::format("read {}{} with {}", path, keys, batch));
+      });
+  EXPECT_EQ(build_model("a/x.pt2", 1).error().message, "read a/x.pt2 with 1");
+  EXPECT_EQ(build_model("a/x.pt2:seq=64", 2).error().message, "read a/x.pt2:seq=64 with 2");
   set_archive_reader({});
   EXPECT_TRUE(names_graph_file("a/x.pt2"));
 }

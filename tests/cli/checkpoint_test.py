@@ -343,7 +343,7 @@ class Checkpoints(MpiTest):
         self.expect_error(2, f"{self.toml}: checkpoint.fast.dir: expected another folder than checkpoint.dir, found '{self.dir}' for both",
                           "train", self.toml, "--set", f"checkpoint.fast.dir={self.dir}")
         answer = self.train("--set", f"checkpoint.fast.dir={self.folder}/fast", "--set", "checkpoint.fast.keep=9000000000000000")
-        self.assertEqual((answer.code, answer.out), (3, ""))
+        self.assertEqual((answer.code, json.loads(answer.out)["error"]["code"]), (3, 3))
         self.assertRegex(answer.err, rf"^tessera: {self.folder}/fast: expected room for keep = 9000000000000000 checkpoints of .* "
                                      r"and for the one that is being written, found .* free\n$")
         self.assertFalse(pathlib.Path(self.folder, "fast").exists())
@@ -461,7 +461,7 @@ class Checkpoints(MpiTest):
     def test_a_folder_that_cannot_be_written_is_found_before_the_first_step(self):
         place = self.write("file", "")
         answer = self.train("--set", f"checkpoint.dir={place}/below")
-        self.assertEqual((answer.code, answer.out), (3, ""))
+        self.assertEqual((answer.code, json.loads(answer.out)["error"]["code"]), (3, 3))
         self.assertEqual(answer.err, f"tessera: {place}: cannot make the folder: File exists\n")
 
     def kill_after(self, step, command, victim):

@@ -162,8 +162,9 @@ class OfAnImportedModel(RuntimeTest):
 
     def test_more_samples_than_the_data_have_are_refused(self):
         answer = self.evaluate("--samples", "11")
-        self.assertEqual((answer.code, answer.out, answer.err),
-                         (2, "", "tessera: evaluate: expected at most 10 samples, as the data have, found 11\n"))
+        message = "evaluate: expected at most 10 samples, as the data have, found 11"
+        self.assertEqual((answer.code, answer.err), (2, f"tessera: {message}\n"))
+        self.expect_error_object(answer, ["--json"], message)
 
 
 if __name__ == "__main__":

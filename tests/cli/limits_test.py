@@ -33,7 +33,10 @@ class Limits(CliTest):
         done = self.run_bytes(*arguments, **how)
         shown = [argument[:100] for argument in arguments]
         self.assertEqual(done.returncode, code, (shown, done.stderr[:2000]))
-        self.assertEqual(done.stdout, b"", shown)
+        if "--json" in arguments:  # the same message as an object
+            self.assertEqual(list(json.loads(done.stdout)["error"]), ["code", "message"], shown)
+        else:
+            self.assertEqual(done.stdout, b"", shown)
         self.assertTrue(done.stderr.startswith(b"tessera: ") and done.stderr.endswith(b"\n"), (shown, done.stderr[:2000]))
         line = done.stderr[len(b"tessera: "):-1]
         self.assertFalse(CONTROLS.intersection(line), (shown, line[:2000]))

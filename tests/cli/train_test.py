@@ -17,6 +17,7 @@ class Train(RuntimeTest):
     def losses(self, *arguments):
         lines = [json.loads(line) for line in self.expect_text("train", *arguments, "--json").splitlines()]
         self.assertEqual(len(lines), 4)
+        self.assertEqual(lines[0].pop("schema"), 1)
         for index, line in enumerate(lines[:3]):
             self.assertEqual(list(line), ["step", "loss", "step_time_s", "tokens_per_s"])
             self.assertEqual(line["step"], index + 1)

@@ -158,7 +158,7 @@ if not ALL_CASES:
 # Files that are refused: a config.json and the end of the line.
 REFUSED = [
     (decoder("qwen2", use_sliding_window=True, sliding_window=5, max_window_layers=1),
-     "found one that is approximated: full attention is in one of 2 blocks, not in the 1 of 2 that the file names (planning takes it: "
+     "expected a model that can be computed exactly, found one that is approximated: full attention is in one of 2 blocks, not in the 1 of 2 that the file names (planning takes it: "
      "inspect, simulate, plan, report, export of plans)"),
     (decoder("qwen3", head_dim=4, layer_types=["sliding_attention"] * 2),
      "sliding_window: expected a window, found none for 2 of 2 layers"),
@@ -168,12 +168,12 @@ REFUSED = [
     (decoder("qwen3", head_dim=None), "head_dim must be a number, found none"),
     (decoder("llama", rms_norm_eps=None), "rms_norm_eps must be a number, found none"),
     (decoder("llama", is_causal=False), "is_causal false is not supported (supported: true)"),
-    (decoder("llama", partial_rotary_factor=0.5), "found one that is approximated: rotary positions turn whole heads (partial_rotary_factor 0.5) (planning takes it: inspect, "
+    (decoder("llama", partial_rotary_factor=0.5), "expected a model that can be computed exactly, found one that is approximated: rotary positions turn whole heads (partial_rotary_factor 0.5) (planning takes it: inspect, "
      "simulate, plan, report, export of plans)"),
     (decoder("llama", rope_parameters={"some_attention": {"rope_type": "default"}}),
      "rope_parameters: expected one object for all layers or one for 'full_attention', found one for 'some_attention'"),
     (decoder("llama", rope_scaling={"rope_type": "dynamic", "factor": 2.0}),
-     'found one that is approximated: rotary frequencies are not scaled (rope_type "dynamic") (planning takes it: inspect, simulate, '
+     'expected a model that can be computed exactly, found one that is approximated: rotary frequencies are not scaled (rope_type "dynamic") (planning takes it: inspect, simulate, '
      'plan, report, export of plans)'),
     ({**BERT, "is_decoder": True}, "is_decoder true is not supported (supported: false)"),
     ({**BERT, "position_embedding_type": "relative_key"},

@@ -70,10 +70,11 @@ void read_latent_attention(ConfigReader& reader) {
   const json plain = reader.value("qk_nope_head_dim"), rotated = reader.value("qk_rope_head_dim"),
              values = reader.value("v_head_dim"), rank = reader.value("kv_lora_rank");
   for (const json* size : {&plain, &rotated, &values, &rank}) {
-    if (!size->is_number_integer() || *size < 1 || *size > kMaxModelSize)
+    if (!size->is_number_integer() || *size < 1 || *size > kMaxModelSize) {
       return reader.fail(
           "qk_nope_head_dim, qk_rope_head_dim, v_head_dim and kv_lora_rank must be "
           "whole numbers of at least 1");
+    }
   }
   const auto scores = plain.get<int64_t>() + rotated.get<int64_t>(), value = values.get<int64_t>();
   const int64_t mean = (scores + value) / 2 / 2 * 2;
