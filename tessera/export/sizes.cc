@@ -47,9 +47,10 @@ constexpr const char* kElsewhere[] = {"kv_heads",   "tied",     "dtype",  "causa
                                       "activation", "qkv_bias", "qk_norm"};
 // Keys that are left out without a note if they have this value.
 constexpr std::pair<const char*, const char*> kAbsent[] = {
-    {"window", "0"},    {"eod", "-1"},         {"q_rank", "0"},   {"kv_rank", "0"},
-    {"lora", "0"},      {"lora_mlp", "0"},     {"latent", "0"},   {"dense_layers", "0"},
-    {"dense_ffn", "0"}, {"weigh_inside", "0"}, {"out_bias", "0"}, {"rope_scaling", "1"}};
+    {"window", "0"},     {"eod", "-1"},         {"q_rank", "0"},   {"kv_rank", "0"},
+    {"lora", "0"},       {"lora_mlp", "0"},     {"latent", "0"},   {"dense_layers", "0"},
+    {"dense_ffn", "0"},  {"weigh_inside", "0"}, {"out_bias", "0"}, {"rope_scaling", "1"},
+    {"full_every", "0"}, {"norms", "before"},   {"gated", "1"},    {"experts_every", "1"}};
 
 constexpr std::pair<const char*, const char*> kScripts[] = {{"gpt", "pretrain_gpt.py"},
                                                             {"llama", "pretrain_gpt.py"},

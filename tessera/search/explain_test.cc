@@ -38,23 +38,24 @@ TEST(Explain, ARowSaysWhatItsNextBestWouldCostAndWhatDecides) {
   surrounded.next = "tp: batch";
   surrounded.next_s = 1e-3;
   surrounded.next_activation_bytes = 3e6;
-  EXPECT_EQ(explanation_text(answer),
-            "\nBlocks (both passes; of one unit of the row):\n"
-            "  embed\n"
-            "      tp: heads ffn\n"
-            "      2 ms a micro-batch each, 3 MB of activations, 40 MB at rest\n"
-            "  blocks.0 to blocks.3 (4)\n"
-            "      tp: heads ffn\n"
-            "      2 ms a micro-batch each, 3 MB of activations, 40 MB at rest\n"
-            "      next best tp: seq: 2.5 ms, 1 MB of activations (25.0 % slower)\n"
-            "  head\n"
-            "      tp: heads ffn\n"
-            "      2 ms a micro-batch each, 3 MB of activations, 40 MB at rest\n"
-            "      next best whole: 1 ms, 4 MB of activations (memory binds)\n"
-            "  loss\n"
-            "      tp: heads ffn\n"
-            "      2 ms a micro-batch each, 3 MB of activations, 40 MB at rest\n"
-            "      next best tp: batch: 1 ms, 3 MB of activations (what lies around it decides)\n");
+  EXPECT_EQ(
+      explanation_text(answer),
+      "\nBlocks (both passes; of one unit of the row):\n"
+      "  embed\n"
+      "      tp: heads ffn\n"
+      "      2 ms a micro-batch each, 2.86 MiB of activations, 38.1 MiB at rest\n"
+      "  blocks.0 to blocks.3 (4)\n"
+      "      tp: heads ffn\n"
+      "      2 ms a micro-batch each, 2.86 MiB of activations, 38.1 MiB at rest\n"
+      "      next best tp: seq: 2.5 ms, 0.95 MiB of activations (25.0 % slower)\n"
+      "  head\n"
+      "      tp: heads ffn\n"
+      "      2 ms a micro-batch each, 2.86 MiB of activations, 38.1 MiB at rest\n"
+      "      next best whole: 1 ms, 3.81 MiB of activations (memory binds)\n"
+      "  loss\n"
+      "      tp: heads ffn\n"
+      "      2 ms a micro-batch each, 2.86 MiB of activations, 38.1 MiB at rest\n"
+      "      next best tp: batch: 1 ms, 2.86 MiB of activations (what lies around it decides)\n");
 }
 
 TEST(Explain, ChangesOfTheMachineAreSharesOfTheStep) {

@@ -1,4 +1,5 @@
 #include "tessera/search/fit.h"
+#include "tessera/base/memory_text.h"
 
 #include <gtest/gtest.h>
 
@@ -81,7 +82,8 @@ TEST_F(Fit, names_the_fastest_change_that_fits) {
   }
   const std::string text = fit_text(*shortage, *advice, simulation.step_time_s);
   EXPECT_NE(text.find(best.plan), std::string::npos) << text;
-  EXPECT_NE(text.find(std::to_string(shortage->missing_bytes)), std::string::npos) << text;
+  const auto missing = static_cast<double>(shortage->missing_bytes);
+  EXPECT_NE(text.find(memory_text(missing) + " too much"), std::string::npos) << text;
 }
 
 TEST_F(Fit, combines_changes_where_one_is_not_enough) {

@@ -110,6 +110,8 @@ PlanAnswer find_on(const std::string& model, int64_t batch, double nic_rate, dou
     part.type.nic.latency_s = latency_s;
   }
   asked->question.fixed = std::move(fixed);
+  // Plans without halos are left out, so that plans with halos are compared.
+  asked->question.without = parse_mechanisms("baseline").value();
   PlanAnswer answer = find_plan(asked->question, "auto").value();
   expect_sound(answer, asked->question);
   return answer;

@@ -34,6 +34,7 @@ enum class Mechanism {
   kExpansion,
   kRecipes,
   kTables,
+  kBaseline,
 };
 
 using Mechanisms = std::set<Mechanism>;

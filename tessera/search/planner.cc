@@ -213,6 +213,7 @@ Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
   if (asks_for_recipes(question)) return find_by_recipes(question);
   if (asks_for_offload(question)) return find_offloaded(question, question.fixed.at("offload"));
   auto answer = find_by_mechanisms(question);
+  if (!question.uses(Mechanism::kBaseline)) return answer;
   const auto baseline = find_in_megatron_grid(question);
   const bool wins = baseline && baseline->best && (!answer || is_better(*baseline, *answer));
   return wins ? baseline : answer;

@@ -12,6 +12,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/planned_model.h"
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/cli/with_planning/read_job.h"
 
@@ -48,7 +49,8 @@ Result<int> import_job(const ImportOptions& options) {
   }
   if (!options.assignments.empty())
     return invalid_input("import: --set goes with models, not with configurations of runs");
-  TESSERA_TRY(const ReadBack back, read_job(*target, options.path, options.model, options.ranks));
+  TESSERA_TRY(const std::string model, planned_model(options.model));
+  TESSERA_TRY(const ReadBack back, read_job(*target, options.path, model, options.ranks));
   if (!options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, back.plan_text));
   if (options.json) {
     const nlohmann::ordered_json json{
