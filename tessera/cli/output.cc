@@ -60,10 +60,12 @@ std::string in_manner(std::string_view text) {
     manner().has_schema = true;
     return with_schema(text, first);
   }
-  std::string out;
+  std::string before;
   for (const std::string& line : first)
-    out += fmt::format("{}{}\n", text.starts_with('#') ? "# " : "", one_line(line));
-  return out.append(text);
+    before += fmt::format("{}{}\n", text.starts_with('#') ? "# " : "", one_line(line));
+  if (!text.starts_with('{')) return before.append(text);
+  fmt::print(stderr, "{}", before);  // the text is JSON for another program
+  return std::string(text);
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ inline constexpr int kJsonSchema = 1;
 // Says that answers are JSON from now on.
 void answer_in_json();
 // Keeps a line that stands before the next text that is printed: what a default or a word was taken
-// for. Before a plan or another text of comments (it begins with '#') it is a comment itself.
+// for. Before a plan or another text of comments (it begins with '#') it is a comment itself; before
+// JSON for another program it goes to standard error.
 void say_first(std::string line);
 
 // Writes the text to standard output and flushes. Returns 0; if standard output cannot be written

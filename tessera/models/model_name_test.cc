@@ -8,6 +8,7 @@
 #include "tessera/base/text.h"
 #include "tessera/models/architecture.h"
 #include "tessera/models/architecture_text.h"
+#include "tessera/models/families.h"
 #include "tessera/models/model.h"
 #include "tessera/models/model_title.h"
 
@@ -171,7 +172,15 @@ TEST(ModelTitle, NamesFamilyLayersAndParametersInThreeDigits) {
   EXPECT_EQ(64 * 128 + 64 * 32 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64, 110336);
   EXPECT_EQ(model_title(*build_model("gpt:layers=2,hidden=64,heads=4,seq=32,vocab=128", 1)),
             "GPT, 2 layers, 110 K parameters");
-  EXPECT_EQ(model_title(*build_model("mlp:in=2,hidden=3,out=4,layers=1", 1)), "MLP, 25 parameters");
+  EXPECT_EQ(model_title(*build_model("mlp:in=2,hidden=3,out=4,layers=1", 1)),
+            "MLP, 1 layer, 25 parameters");
+  EXPECT_EQ(model_title("llama:layers=32,hidden=4096", 8'030'261'248),
+            "Llama, 32 layers, 8.03 B parameters");
+  EXPECT_EQ(model_title("gpt:layers=1,hidden=8", 124'439'808), "GPT, 1 layer, 124 M parameters");
+  EXPECT_EQ(model_title("folder/my.graph", 0), "my.graph");
+  // A family without a written name would be shown by its key.
+  for (const ModelFamily& family : all_families())
+    EXPECT_NE(model_title(family.name + ":a=1", 0), family.name);
   EXPECT_NE(model_title(*build_model("DeepSeek-V3-4L:seq=64", 1)).find("(approximate: heads of"),
             std::string::npos);
 }

@@ -4,11 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
-#include <set>
-#include <string_view>
+#include <filesystem>
 #include <utility>
-#include <vector>
 
 #include "tessera/base/text.h"
 #include "tessera/graph/graph.h"
@@ -16,63 +13,75 @@
 namespace tessera {
 namespace {
 
-// How families are written whose names are not a word with a capital letter.
-constexpr std::array<std::pair<std::string_view, std::string_view>, 15> kWritten = {
-    {{"gpt", "GPT"},
-     {"bert", "BERT"},
-     {"t5", "T5"},
-     {"vit", "ViT"},
-     {"vgg", "VGG"},
-     {"smc", "SMC"},
-     {"mlp", "MLP"},
-     {"dlrm", "DLRM"},
-     {"dhen", "DHEN"},
-     {"imam", "IMAM"},
-     {"resnet", "ResNet"},
-     {"alexnet", "AlexNet"},
-     {"mobilenet_v2", "MobileNetV2"},
-     {"nemotron_h", "Nemotron-H"},
-     {"ga_planes", "GA-Planes"}}};
+struct Shown {
+  std::string_view family, name;
+};
+// How the families are written.
+constexpr std::array<Shown, 21> kFamilies = {{
+    {"gpt", "GPT"},
+    {"llama", "Llama"},
+    {"mixtral", "Mixture of experts"},
+    {"nemotron_h", "Nemotron-H"},
+    {"bert", "BERT"},
+    {"t5", "T5"},
+    {"vit", "ViT"},
+    {"swin", "Swin"},
+    {"resnet", "ResNet"},
+    {"vgg", "VGG"},
+    {"alexnet", "AlexNet"},
+    {"mobilenet_v2", "MobileNetV2"},
+    {"smc", "Small convolutional network"},
+    {"cosmoflow", "CosmoFlow"},
+    {"unet3d", "3-D U-Net"},
+    {"ga_planes", "GA-Planes"},
+    {"imam", "IMAM"},
+    {"dlrm", "DLRM"},
+    {"dhen", "DHEN"},
+    {"evoformer", "Evoformer"},
+    {"mlp", "MLP"},
+}};
 
-std::string family_title(const Model& model) {
-  if (model.family == "graph") return model.spec;
-  for (const auto& [name, written] : kWritten) {
-    if (name == model.family) return std::string(written);
-  }
-  std::string out = model.family;
-  if (!out.empty()) out[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(out[0])));
-  return out;
+const Shown* shown_of(std::string_view family) {
+  const auto* const found =
+      std::find_if(kFamilies.begin(), kFamilies.end(),
+                   [&](const Shown& shown) { return shown.family == family; });
+  return found == kFamilies.end() ? nullptr : found;
 }
 
-// Returns the number of blocks: of different numbers i in paths "blocks.<i>.x" of ops.
-size_t blocks_of(const Graph& graph) {
-  std::set<std::string> numbers;
-  for (const Op& op : graph.ops()) {
-    const std::vector<std::string> parts = split_text(op.path, '.');
-    if (parts.size() > 2 && parts[0] == "blocks") numbers.insert(parts[1]);
+// Returns a count with three digits: "8.03 B", "124 M".
+std::string short_count(int64_t count) {
+  constexpr std::array<std::pair<double, const char*>, 4> kSteps = {
+      {{1e12, " T"}, {1e9, " B"}, {1e6, " M"}, {1e3, " K"}}};
+  const auto value = static_cast<double>(count);
+  for (const auto& [size, unit] : kSteps) {
+    if (value < size) continue;
+    const double scaled = value / size;
+    const int digits = scaled >= 99.95 ? 0 : scaled >= 9.995 ? 1 : 2;
+    return fmt::format("{:.{}f}{}", scaled, digits, unit);
   }
-  return numbers.size();
-}
-
-// Returns the number in three digits with its unit, "8.03 B", "124 M", "9".
-std::string three_digits(double value) {
-  constexpr std::array<std::string_view, 5> kUnits = {"", " K", " M", " B", " T"};
-  size_t unit = 0;
-  for (; value >= 999.5 && unit + 1 < kUnits.size(); value /= 1000) ++unit;
-  if (unit == 0) return fmt::format("{:.0f}", value);
-  const int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
-  return fmt::format("{:.{}f}{}", value, digits, kUnits[unit]);
+  return std::to_string(count);
 }
 
 }  // namespace
 
+std::string model_title(std::string_view spec, int64_t parameters) {
+  const std::string_view family = spec.substr(0, spec.find(':'));
+  const Shown* shown = shown_of(family);
+  std::string out(shown != nullptr
+                      ? shown->name
+                      : std::filesystem::path(std::string(family)).filename().string());
+  if (const auto call = parse_call(spec); call && shown != nullptr) {
+    for (const auto& [key, value] : call->arguments) {
+      if (key == "layers") out += fmt::format(", {} layer{}", value, value == "1" ? "" : "s");
+    }
+  }
+  if (parameters > 0) out += fmt::format(", {} parameters", short_count(parameters));
+  return out;
+}
+
 std::string model_title(const Model& model) {
   std::string out = model.title.empty() ? "" : model.title + ": ";
-  out += family_title(model);
-  if (const size_t blocks = blocks_of(model.graph); blocks > 0)
-    out += fmt::format(", {} layer{}", blocks, blocks == 1 ? "" : "s");
-  out += fmt::format(", {} parameters",
-                     three_digits(static_cast<double>(parameter_count(model.graph))));
+  out += model_title(model.spec, parameter_count(model.graph));
   if (!model.remark.empty()) out += fmt::format(" (approximate: {})", model.remark);
   return out;
 }

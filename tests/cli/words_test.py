@@ -99,6 +99,11 @@ class Words(CliTest):
         self.expect_error(2, "cluster '12xH100': expected fewer than 8 devices or a multiple, for a dgx-h100 has 8, found 12",
                           *self.simulate("--cluster", "12xH100"))
 
+    def test_what_words_were_taken_for_is_not_in_json_of_others(self):
+        answer = run("plan", "gpt:layers=4,hidden=512,heads=8,seq=128,vocab=1024", "--cluster", "8xA100", "--for", "deepspeed")
+        self.assertEqual(json.loads(answer.out)["train_batch_size"], 64)
+        self.assertTrue(answer.err.startswith("8xA100 is dgx-a100:1\n") or "\n8xA100 is dgx-a100:1\n" in answer.err, answer.err)
+
     def test_strategies(self):
         for alias, recipe in (("ddp(8)", "data_parallel(8)"), ("zero3(8)", "zero(stage=3,dp=8)"), ("tp(4)", "tensor_parallel(4)"),
                               ("hsdp(4,2)", "fsdp(dp=4,replicas=2)"), ("fsdp(8)", "fsdp(8,prefetch=1)")):

@@ -1,6 +1,7 @@
 // tessera export: writes a plan as the text of another framework, or reads such a text.
 #include "tessera/export/export.h"
 #include "tessera/base/json_text.h"
+#include "tessera/base/memory_text.h"
 #include "tessera/base/one_line.h"
 
 #include <fmt/format.h>
@@ -73,7 +74,8 @@ std::string trip_text(const RoundTrip& trip, const Pricing& pricing) {
       "read back: step {:.6g} s, of the plan {:.6g} s ({}) on {}; memory {}, of the "
       "plan {}\npriced with {}\n",
       trip.back_step_s, trip.step_s, signed_percent(trip.change()), pricing.cluster.name,
-      short_bytes(trip.back_memory_bytes), short_bytes(trip.memory_bytes), pricing.said);
+      memory_text(static_cast<double>(trip.back_memory_bytes)),
+      memory_text(static_cast<double>(trip.memory_bytes)), pricing.said);
 }
 
 // Writes the plan that a framework's text asks for.
@@ -251,7 +253,8 @@ Result<int> run_export(const ExportOptions& given) {
   if (code == 0 && trip && trip->memory_bytes <= memory && trip->back_memory_bytes > memory) {
     return check_failed(
         fmt::format("export: the plan fits into the {} of a device, but what is read back needs {}",
-                    short_bytes(memory), short_bytes(trip->back_memory_bytes)));
+                    memory_text(static_cast<double>(memory)),
+                    memory_text(static_cast<double>(trip->back_memory_bytes))));
   }
   if (code == 0 && trip && !trip->same()) {
     return check_failed(fmt::format(

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/json_text.h"
+#include "tessera/base/memory_text.h"
 #include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/output.h"
@@ -70,7 +71,7 @@ std::vector<Offered> offered_of(const GridAnswer& answer, Accepted accepted) {
 
 std::string row_of(const Offered& one) {
   return fmt::format("{:.4g} s, {}: {}", *one.plan->candidate.step_s,
-                     short_bytes(std::llround(one.plan->candidate.need_bytes)), one.words);
+                     memory_text(one.plan->candidate.need_bytes), one.words);
 }
 
 std::vector<std::string> lines_of(const PlanForRequest& request, const GridAnswer& answer,
@@ -81,8 +82,8 @@ std::vector<std::string> lines_of(const PlanForRequest& request, const GridAnswe
   out.push_back(fmt::format("{} on {}: {}", request.target->version, request.cluster, best.words));
   out.push_back(fmt::format("step {:.4g} s (uncertainty {}), memory {} of {} a device", step_s,
                             percent(answer.uncertainty, 0),
-                            short_bytes(std::llround(best.plan->candidate.need_bytes)),
-                            short_bytes(std::llround(answer.limit_bytes))));
+                            memory_text(best.plan->candidate.need_bytes),
+                            memory_text(answer.limit_bytes)));
   out.push_back("priced with " + request.pricing->said);
   for (const std::string& one : request.assumed) out.push_back(one);
   std::vector<std::string> faster, slower;
@@ -145,8 +146,8 @@ Result<int> nothing_fits(const PlanForRequest& request, const GridAnswer& answer
   return check_failed(fmt::format(
       "plan: nothing that {} runs fits: the smallest of {} simulated plans needs {} of {}; more "
       "devices, a smaller batch or a larger limit would help",
-      request.target->name, answer.simulated, short_bytes(std::llround(answer.least_bytes)),
-      short_bytes(std::llround(answer.limit_bytes))));
+      request.target->name, answer.simulated, memory_text(answer.least_bytes),
+      memory_text(answer.limit_bytes)));
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "tessera/compile/compile.h"
 #include "tessera/compile/optimizer_text.h"
 #include "tessera/models/model.h"
+#include "tessera/models/model_title.h"
 #include "tessera/plan/load.h"
 #include "tessera/report/headline.h"
 #include "tessera/report/report.h"
@@ -49,7 +50,7 @@ Status check_report_options(const ReportOptions& options) {
 // Returns the headline of a model, with the number of its parameters if the model can be built.
 std::string headline_of(const std::string& spec, int64_t batch) {
   const auto model = build_model(spec, batch);
-  return model_headline(model ? model->spec : spec, model ? parameter_count(model->graph) : 0);
+  return model_title(model ? model->spec : spec, model ? parameter_count(model->graph) : 0);
 }
 
 Status add_curve(const ReportOptions& options, Report& page) {
@@ -100,9 +101,7 @@ Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Re
   }
   const Compiled& first = planned.front();
   page.model = first.model->spec;
-  page.title = fmt::format("{} on {}",
-                           model_headline(first.model->spec, parameter_count(first.model->graph)),
-                           machine_headline(cluster));
+  page.title = fmt::format("{} on {}", model_title(*first.model), machine_headline(cluster));
   page.subtitle = fmt::format("Batch {}, cluster {}, {}", grouped(first.batch), options.cluster,
                               join(said, "; "));
   return {};
@@ -130,7 +129,7 @@ Result<int> report_run(const std::string& file, const std::string& out) {
     // As on the page about a plan: the token embedding of a model that reads text is no table.
     const auto model = build_model(start.model, 1);
     if (model && model->text > 0) start.tables.clear();
-    page.title = fmt::format("{} on {}", model_headline(start.model, start.parameters),
+    page.title = fmt::format("{} on {}", model_title(start.model, start.parameters),
                              plural(start.ranks, "rank"));
   }
   page.subtitle = "Run " + std::filesystem::path(file).parent_path().string();
