@@ -3,7 +3,7 @@ import json
 import os
 import unittest
 
-from cli import CliTest, MODEL, main, run
+from cli import CliTest, MODEL, has_runtime, main, run
 
 CONFIG = {"model_type": "llama", "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
           "intermediate_size": 128, "vocab_size": 100, "max_position_embeddings": 32}
@@ -66,8 +66,11 @@ class Models(CliTest):
         self.assertIn("qk_norm=", self.expect_text(*simulate, "--verbose"))
 
     def test_archives_that_need_their_weights_say_how(self):
-        self.expect_error(2, "x.pt2: this command needs the weights of an archive: tessera import x.pt2 --out FOLDER, then FOLDER is "
-                             "the model", "verify", "x.pt2", "--plan", "serial")
+        if has_runtime():
+            self.expect_error(2, "x.pt2: this command needs the weights of an archive: tessera import x.pt2 --out FOLDER, then FOLDER "
+                                 "is the model", "verify", "x.pt2", "--plan", "serial")
+        else:
+            print("the refusal by verify is skipped: this build has no runtime (libtorch)")
         answer = run("inspect", os.path.join(self.folder, "none.pt2"))
         self.assertEqual((answer.code, answer.err.count("\n")), (2, 1))
         self.assertIn("none.pt2", answer.err)

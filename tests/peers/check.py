@@ -137,5 +137,6 @@ def fsdp2(path, ranks):
 
 
 if __name__ == "__main__":
-    for file, count in zip(sys.argv[2::2], sys.argv[3::2]):
-        print("understood " + json.dumps(globals()[sys.argv[1]](pathlib.Path(file), int(count))), flush=True)
+    parser, given = globals()[sys.argv[1]], sys.argv[2:]  # parsers set sys.argv
+    for file, count in zip(given[::2], given[1::2]):
+        print("understood " + json.dumps(parser(pathlib.Path(file), int(count))), flush=True)
