@@ -60,12 +60,14 @@ def nemo(path, _ranks):
             if isinstance(node, ast.ClassDef):
                 names = {b.target.id for b in node.body if isinstance(b, ast.AnnAssign) and isinstance(b.target, ast.Name)}
                 fields.setdefault(node.name, set()).update(names)
-    core = importlib.util.find_spec("megatron.core").submodule_search_locations[0]
-    for name in ("model_parallel_config.py", "transformer/transformer_config.py", "optimizer/optimizer_config.py",
-                 "distributed/distributed_data_parallel_config.py"):
-        for node in ast.walk(ast.parse((pathlib.Path(core) / name).read_text(encoding="utf-8"))):
+    megatron_lm = pathlib.Path(importlib.util.find_spec("megatron.core").submodule_search_locations[0]).parent
+    # Classes of Megatron Bridge extend those of the same names here.
+    bases = ["core/model_parallel_config.py", "core/transformer/transformer_config.py", "core/optimizer/optimizer_config.py",
+             "core/distributed/distributed_data_parallel_config.py"]
+    for source in [megatron_lm / name for name in bases] + sorted((megatron_lm / "training" / "config").glob("*.py")):
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
-                names = {b.target.id for b in node.body if isinstance(b, ast.AnnAssign)}
+                names = {b.target.id for b in node.body if isinstance(b, ast.AnnAssign) and isinstance(b.target, ast.Name)}
                 fields.setdefault(node.name, set()).update(names)
     classes = {"model": ("GPTModelProvider", "TransformerConfig", "ModelParallelConfig"), "train": ("TrainingConfig",),
                "ddp": ("DistributedDataParallelConfig",), "dist": ("DistributedInitConfig",),
