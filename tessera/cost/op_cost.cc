@@ -454,7 +454,8 @@ OpScratch scratch_of(const OpWork& work, const Style& style) {
     // The memory of the graph already contains the logits, which it keeps for the backward pass. A
     // framework keeps float32 arrays in their place, so the logits are subtracted; while the loss
     // is computed both exist.
-    const double whole = 4 * work.elements, logits = element * work.elements;
+    const double elements = work.elements / std::max(1.0, style.loss_chunks);
+    const double whole = 4 * elements, logits = element * elements;
     if (work.backward) return {0, bytes(style.loss_workspace * whole - logits)};
     return {bytes(style.loss_saved * whole - logits),
             bytes(logits + std::min(1.0, style.loss_workspace) * whole)};

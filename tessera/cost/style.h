@@ -62,6 +62,15 @@ struct Style {
   // mask of dropout, 2 for its output. The loss keeps `loss_saved` float32 arrays of all logits,
   // and needs `loss_workspace` more such arrays while it runs.
   double attention_saved_bytes = 5, loss_saved = 0, loss_workspace = 0;
+  // Pieces of a micro-batch for which logits, loss and their gradients are computed one after the
+  // other. Only one piece of the logits is in memory. 1: all at once.
+  double loss_chunks = 1;
+  // If true, the products of repeated blocks add their weight gradients to buffers of gradients and
+  // return placeholders, of which one for each layer of a block and shape stays allocated.
+  bool placeholder_gradients = false;
+  // Device memory, beyond Device::context_bytes, that the code and buffers of the framework's own
+  // libraries take.
+  double library_bytes = 0;
   // Factor on the memory traffic of the gradient of a look-up, whose rows are sorted and added one
   // by one.
   double lookup_gradient_passes = 1;

@@ -100,7 +100,9 @@ OfToken of_transformer(const Run& run) {
   const double inner =
       has_experts(m) ? as_double(m.ffn * m.top_k + m.shared_ffn) : as_double(m.ffn);
   const double split = shards_sequence(run) ? tp : 1;
-  const bool all = run.recompute == Recompute::kNone;
+  // Selective recomputation of attention's core alone keeps all but its scores.
+  const bool all = run.recompute == Recompute::kNone ||
+                   (run.recompute == Recompute::kSelective && run.framework.selective == "core");
   const double of_head =
       as_double(m.head_dim > 0 ? m.head_dim : m.hidden / std::max<int64_t>(m.heads, 1));
   const double queries = of_head * as_double(m.heads),
@@ -116,7 +118,8 @@ OfToken of_transformer(const Run& run) {
   }
   if (run.recompute == Recompute::kFull) kept = 2 * width / split;
   // Attention that is not fused keeps its scores.
-  if (const auto style = parse_style(run.framework.style); all && style && !style->fused_attention)
+  if (const auto style = parse_style(run.framework.style);
+      run.recompute == Recompute::kNone && style && !style->fused_attention)
     kept += style->attention_saved_bytes * as_double(m.heads) * as_double(run.seq) / tp;
   const double block = 20 * width / split + 8 * inner / tp;
   const double logits = run.pp == 1 ? 8 * as_double(m.vocab) / tp : 0;

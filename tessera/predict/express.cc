@@ -112,6 +112,7 @@ std::string recompute_argument(const Run& run) {
   const Architecture& m = run.model;
   const bool hybrid = m.form == Form::kHybrid;
   const bool by_modules = hybrid || (has_experts(m) && run.framework.interleaved);
+  if (run.recompute == Recompute::kSelective && !by_modules) return run.framework.selective;
   if (run.recompute == Recompute::kFull || !by_modules)
     return std::string(recompute_name(run.recompute));
   std::vector<std::string> modules;

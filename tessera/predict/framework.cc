@@ -138,6 +138,7 @@ using Option =
 const std::vector<std::pair<std::string, Option>>& options() {
   static const std::vector<std::pair<std::string, Option>> all = {
       {"recompute", &Framework::recompute},
+      {"selective", &Framework::selective},
       {"recompute_last_stage", &Framework::recompute_last_stage},
       {"sequence_shard", &Framework::sequence_shard},
       {"sequence_shard_selective", &Framework::sequence_shard_selective},

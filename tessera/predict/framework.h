@@ -30,6 +30,9 @@ struct Framework {
   // The recomputation of a run whose row does not state any. If the run then does not fit in
   // memory, the next stronger recomputation is used.
   Recompute recompute = Recompute::kNone;
+  // The value of the recipes' argument `recompute` that selective recomputation of a dense model
+  // means.
+  std::string selective = "selective";
   bool recompute_as_stated = true;  // false: a row's statement is ignored and `recompute` is used
   // False: full recompute does not apply to the last stage (DeepSpeed's pipeline engine).
   bool recompute_last_stage = true;

@@ -40,6 +40,7 @@ struct Scratch : HeldBuffers {
   std::map<const Instruction*, size_t> workspaces;
   std::vector<int64_t> workspace_bytes;
   std::vector<std::string> names;
+  std::vector<size_t> kept;  // workspaces that live all the time
 };
 
 // Returns the output in which the op keeps statistics for its gradient; null if it keeps none.
@@ -73,6 +74,49 @@ void keep_gradients(const Program& program, const Graph& graph, Scratch& out) {
   for (const auto& [parameter, index] : whole) out.resident[index] = true;
 }
 
+// Returns the path of an op in a repeated block without the number of the block.
+std::string path_in_block(const Op& op) {
+  const std::string number = fmt::format(".{}.", op.block);
+  const size_t at = op.path.find(number);
+  return at == std::string::npos ? op.path : op.path.substr(at + number.size());
+}
+
+// Adds the placeholders that the products of repeated blocks return as the gradients of their
+// weights (Style::placeholder_gradients). Layers at the same place of different blocks share one if
+// their sizes are equal, and so do the experts of a layer.
+void keep_placeholders(const Program& program, const Graph& graph, Scratch& out) {
+  std::set<std::pair<std::string, int64_t>> found;
+  for (const auto& [ref, block] : program.blocks) {
+    for (const Instruction& instruction : block) {
+      const auto* compute = std::get_if<Compute>(&instruction.body);
+      if (compute == nullptr) continue;
+      const Op& op = graph.op(compute->op);
+      if (op.block < 0 || *info_of(op).work != WorkClass::kMatmul) continue;
+      if (!parameter_of(graph, graph.tensor(op.outputs.at(0))).valid()) continue;
+      const OpWork work = work_of(graph, program, *compute);
+      const auto bytes =
+          static_cast<int64_t>(work.m * work.n * static_cast<double>(dtype_bytes(work.dtype)));
+      found.emplace(path_in_block(op), bytes);
+    }
+  }
+  int64_t sum = 0;
+  for (const auto& [path, bytes] : found) sum += bytes;
+  if (sum == 0) return;
+  out.kept.push_back(out.workspace_bytes.size());
+  out.workspace_bytes.push_back(sum);
+  out.names.emplace_back("placeholders of gradients");
+}
+
+// Narrows the logits, or in the backward pass their gradient, to one of the pieces for which the
+// loss is computed (Style::loss_chunks).
+void cut_logits(const Program& program, const Compute& loss, bool backward, double chunks,
+                Scratch& out) {
+  const BufferId id =
+      backward ? loss.outputs.front().view.buffer : loss.inputs.front().buffer;
+  out.bytes[id.index()] =
+      static_cast<int64_t>(static_cast<double>(program.buffer(id).bytes()) / chunks);
+}
+
 Scratch scratch_of(const Program& program, const Graph& graph, const Style& style) {
   Scratch out;
   for (const Buffer& buffer : program.buffers) {
@@ -81,7 +125,8 @@ Scratch scratch_of(const Program& program, const Graph& graph, const Style& styl
                            buffer.tier == Tier::kDevice);
   }
   if (style.gradient_buffers) keep_gradients(program, graph, out);
-  if (style.fused_attention && style.loss_saved == 0) return out;
+  if (style.placeholder_gradients) keep_placeholders(program, graph, out);
+  if (style.fused_attention && style.loss_saved == 0 && style.loss_chunks <= 1) return out;
   for (const auto& [ref, block] : program.blocks) {
     for (const Instruction& instruction : block) {
       const auto* compute = std::get_if<Compute>(&instruction.body);
@@ -89,7 +134,10 @@ Scratch scratch_of(const Program& program, const Graph& graph, const Style& styl
       const Op& op = graph.op(compute->op);
       const WorkClass kind = *info_of(op).work;
       if (kind != WorkClass::kAttention && kind != WorkClass::kLoss) continue;
-      const OpScratch scratch = scratch_of(work_of(graph, program, *compute), style);
+      const OpWork work = work_of(graph, program, *compute);
+      if (kind == WorkClass::kLoss && style.loss_chunks > 1)
+        cut_logits(program, *compute, work.backward, style.loss_chunks, out);
+      const OpScratch scratch = scratch_of(work, style);
       const Output* kept = statistics_of(graph, *compute);
       if (kept != nullptr) out.bytes[kept->view.buffer.index()] += scratch.saved_bytes;
       if (scratch.workspace_bytes == 0) continue;
@@ -297,6 +345,8 @@ class Replay {
     for (const Buffer& buffer : program_.buffers) {
       if (scratch_.resident[buffer.id.index()]) begin(buffer.id.index(), 0, emulation);
     }
+    for (const size_t workspace : scratch_.kept)
+      begin(program_.buffers.size() + workspace, 0, emulation);
     peak_ = live_;
     sample(0);
     if (until && *until == 0) return;
@@ -677,6 +727,7 @@ MemorySizes sizes_of(const Program& program, const Scratch& scratch, const Style
   out.peak_run = replay.peak_run();
   out.peak_share = replay.peak_share();
   find_partners(program, out);
+  out.library_bytes = static_cast<int64_t>(style.library_bytes);
   return out;
 }
 
@@ -689,7 +740,8 @@ MemoryUse use_of(const Program& program, const MemorySizes& sizes, const Cluster
   out.reserved_bytes = sizes.reserved_bytes;
   const Device& device = cluster.type_of(devices.device_of(program.rank)).device;
   const int64_t communication = communication_bytes(program, sizes, cluster, devices);
-  const int64_t fixed = device.context_bytes + library_workspace_bytes(device);
+  const int64_t fixed =
+      device.context_bytes + library_workspace_bytes(device) + sizes.library_bytes;
   out.overhead_bytes = fixed + communication;
   out.low = static_cast<double>(std::min(out.live_bytes, out.reserved_bytes) + fixed) +
             0.5 * static_cast<double>(communication);
@@ -732,7 +784,10 @@ MemoryStyle::MemoryStyle(const Style& style)
       fused_attention(style.fused_attention),
       attention_saved_bytes(style.attention_saved_bytes),
       loss_saved(style.loss_saved),
-      loss_workspace(style.loss_workspace) {}
+      loss_workspace(style.loss_workspace),
+      loss_chunks(style.loss_chunks),
+      placeholder_gradients(style.placeholder_gradients),
+      library_bytes(style.library_bytes) {}
 
 HeldBuffers held_buffers(const Program& program, const Graph& graph, const Style& style) {
   return scratch_of(program, graph, style);

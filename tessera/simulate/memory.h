@@ -60,12 +60,15 @@ struct MemorySizes {
   double peak_share = 0;
   std::vector<int> groups;  // groups in which the program issues collectives
   int64_t peers = 0;        // number of ranks with which the program exchanges messages
+  int64_t library_bytes = 0;  // Style::library_bytes
 };
 // The options of a style on which MemorySizes depend.
 struct MemoryStyle {
   Style::Allocator allocator = Style::Allocator::kPlanned;
   bool gradient_buffers = false, fused_attention = true;
-  double attention_saved_bytes = 0, loss_saved = 0, loss_workspace = 0;
+  double attention_saved_bytes = 0, loss_saved = 0, loss_workspace = 0, loss_chunks = 1;
+  bool placeholder_gradients = false;
+  double library_bytes = 0;
   explicit MemoryStyle(const Style& style);
   friend bool operator==(const MemoryStyle&, const MemoryStyle&) = default;
 };

@@ -218,6 +218,60 @@ TEST(Memory, gradient_buffers_are_there_all_the_time) {
   EXPECT_GE(kept.timeline.front().bytes, use("tessera").timeline.front().bytes + parameters);
 }
 
+// Every block has the same layers, so that one placeholder for each layer of one block is there.
+TEST(Memory, placeholders_of_gradients_are_those_of_one_block) {
+  const TestPrograms what = lowered("tensor_parallel(tp=2)");
+  const auto use = [&](const char* style) {
+    return memory_use(what.programs[0], what.graph, test_cluster(), {}, *parse_style(style),
+                      {1.0, {}, {}});
+  };
+  int64_t weights = 0;  // of the products in block 0, as this rank holds them
+  for (const Buffer& buffer : what.programs[0].buffers) {
+    const Tensor& tensor = what.graph.tensor(buffer.tensor);
+    if (tensor.role == Role::kParameter && tensor.dims.size() > 1 &&
+        tensor.name.starts_with("blocks.0.") && buffer.lifetime == Lifetime::kPersistent)
+      weights += buffer.bytes();
+  }
+  EXPECT_GT(weights, 0);
+  const MemoryUse with = use("tessera,placeholder_gradients=true"), without = use("tessera");
+  EXPECT_EQ(with.live_bytes, without.live_bytes + weights);
+  EXPECT_EQ(with.timeline.front().bytes, without.timeline.front().bytes + weights);
+  EXPECT_EQ(bytes_of(with, "workspace"), bytes_of(without, "workspace") + weights);
+}
+
+// The logits and their gradient are there for a quarter of the tokens at a time.
+TEST(Memory, a_loss_by_pieces_holds_one_piece_of_the_logits) {
+  const TestPrograms what = lowered("serial()", {.layers = 1, .batch = 8, .vocab = 4096});
+  const auto use = [&](const char* style) {
+    return memory_use(what.programs[0], what.graph, test_cluster(), {}, *parse_style(style),
+                      {1.0, {}, {}});
+  };
+  const auto logits = [](const MemoryUse& memory) {
+    int64_t out = 0;
+    for (const LiveBuffer& live : memory.at_peak) {
+      if (live.name == "head" || live.name == "grad.head") out = std::max(out, live.bytes);
+    }
+    return out;
+  };
+  const MemoryUse whole = use("tessera"), pieces = use("tessera,loss_chunks=4");
+  ASSERT_GT(logits(whole), 0);
+  EXPECT_EQ(logits(pieces) * 4, logits(whole));
+  EXPECT_LT(pieces.live_bytes, whole.live_bytes);
+}
+
+TEST(Memory, libraries_of_a_framework_count_beside_the_context) {
+  const TestPrograms what = lowered("serial()");
+  const auto use = [&](const char* style) {
+    return memory_use(what.programs[0], what.graph, test_cluster(), {}, *parse_style(style),
+                      {1.0, {}, {}});
+  };
+  const MemoryUse with = use("tessera,library_bytes=1000000000"), without = use("tessera");
+  EXPECT_EQ(with.overhead_bytes, without.overhead_bytes + 1000000000);
+  EXPECT_EQ(with.low, without.low + 1e9);
+  EXPECT_EQ(with.high, without.high + 1e9);
+  EXPECT_EQ(with.reserved_bytes, without.reserved_bytes);
+}
+
 // Inside a run the compute events of the rank say when.
 TEST(Memory, events_give_the_times) {
   const TestPrograms what = lowered("serial()");
