@@ -111,8 +111,7 @@ void keep_placeholders(const Program& program, const Graph& graph, Scratch& out)
 // loss is computed (Style::loss_chunks).
 void cut_logits(const Program& program, const Compute& loss, bool backward, double chunks,
                 Scratch& out) {
-  const BufferId id =
-      backward ? loss.outputs.front().view.buffer : loss.inputs.front().buffer;
+  const BufferId id = backward ? loss.outputs.front().view.buffer : loss.inputs.front().buffer;
   out.bytes[id.index()] =
       static_cast<int64_t>(static_cast<double>(program.buffer(id).bytes()) / chunks);
 }

@@ -58,8 +58,8 @@ struct MemorySizes {
   // When the peak is reached, as a fraction of that run's time. 0 in run 0: at the start of the
   // step.
   double peak_share = 0;
-  std::vector<int> groups;  // groups in which the program issues collectives
-  int64_t peers = 0;        // number of ranks with which the program exchanges messages
+  std::vector<int> groups;    // groups in which the program issues collectives
+  int64_t peers = 0;          // number of ranks with which the program exchanges messages
   int64_t library_bytes = 0;  // Style::library_bytes
 };
 // The options of a style on which MemorySizes depend.
