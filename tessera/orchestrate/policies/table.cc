@@ -13,6 +13,12 @@ const std::vector<PolicyInfo>& policies() {
       {"srtf", "shortest remaining time first, with pre-emption; durations are known", make_srtf},
       {"tiresias", "least attained service, in two queues", make_tiresias},
       {"tiresias-gittins", "greatest Gittins index of the attained service", make_gittins},
+      {"default", "ours: rules of sharing compared by sampled futures, at known goodput", make_default},
+      {"pollux", "genetic search for the greatest mean speed-up, at fitted goodput", make_pollux},
+      {"sia", "an integer program over configurations, at fitted goodput", make_sia},
+      {"gavel", "max-min fairness over types of GPUs, by a linear program", make_gavel},
+      {"elasticflow", "deadlines are kept by minimum shares", make_elasticflow},
+      {"ones", "evolutionary search, with batches that follow the GPUs", make_ones},
       {"optimus", "GPUs one by one to the job that they help most; steps are known", make_optimus},
   };
   return kPolicies;

@@ -219,7 +219,9 @@ Result<Outcome> run_jobs(const std::vector<JobSpec>& jobs, const Machines& machi
 Result<Outcome> simulate_jobs(const std::vector<JobSpec>& jobs, const Machines& machines,
                               Policy& policy, const ControllerOptions& options) {
   SimulatedClock clock;
-  SimulatedWorkers workers(jobs, machines, policy.batch_rule(), options.switching);
+  SwitchCost switching = options.switching;
+  if (!policy.changes_live()) switching.live_seconds = -1;
+  SimulatedWorkers workers(jobs, machines, policy.batch_rule(), switching);
   return run_jobs(jobs, machines, policy, clock, workers, options);
 }
 

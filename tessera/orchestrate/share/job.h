@@ -93,6 +93,11 @@ class JobModel {
   // Returns units of work a second at this point of the run, with the batch that the rule chooses;
   // 0 where it cannot run.
   virtual double rate(const JobRun& run, const Shape& shape, BatchRule rule) const = 0;
+  // Returns the same at the best batch, as a formula predicts that is fitted to what the job has shown
+  // so far; for jobs without a profile what is known.
+  virtual double predicted_rate(const JobRun& run, const Shape& shape) const {
+    return rate(run, shape, BatchRule::kKnown);
+  }
   // Returns the seconds until the end on such GPUs without a break; kNever where it cannot run.
   virtual double seconds_left(const JobRun& run, const Shape& shape, BatchRule rule) const = 0;
   // Chooses the batch anew, after a change of the allocation.

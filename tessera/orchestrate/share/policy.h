@@ -47,6 +47,8 @@ class Policy {
  public:
   virtual ~Policy() = default;
   virtual BatchRule batch_rule() const { return BatchRule::kAsked; }
+  // Returns whether running jobs change their GPUs without being stopped.
+  virtual bool changes_live() const { return false; }
   virtual Decision decide(const View& view) = 0;
   // Returns the seconds after which the decision could change although no job came or ended.
   virtual double wakes_after(const View& view) const { return view.round_s; }

@@ -4,8 +4,8 @@
 
 namespace tessera::share {
 
-double SwitchCost::of(const JobSpec& job) const {
-  return seconds + (bytes_per_second > 0 ? job.state_bytes / bytes_per_second : 0);
+double SwitchCost::of(const JobSpec& job, bool is_live) const {
+  return (is_live && live_seconds >= 0 ? live_seconds : seconds) + (bytes_per_second > 0 ? job.state_bytes / bytes_per_second : 0);
 }
 
 SimulatedWorkers::SimulatedWorkers(const std::vector<JobSpec>& jobs, const Machines& machines,
@@ -17,6 +17,12 @@ void SimulatedWorkers::place(int job, const Allocation& allocation, double now_s
   const JobSpec& spec = (*jobs_)[static_cast<size_t>(job)];
   state.shape = machines_->shape(allocation);
   state.end_s = -1;
+  const bool keeps_some = std::any_of(
+      allocation.parts.begin(), allocation.parts.end(), [&](const Allocation::Part& part) {
+        return std::any_of(state.held.parts.begin(), state.held.parts.end(),
+                           [&](const auto& before) { return before.node == part.node; });
+      });
+  state.held = allocation;
   const auto at = std::lower_bound(running_.begin(), running_.end(), job);
   const bool was_running = at != running_.end() && *at == job;
   if (allocation.empty()) {
@@ -24,7 +30,7 @@ void SimulatedWorkers::place(int job, const Allocation& allocation, double now_s
     return;
   }
   if (!was_running) running_.insert(at, job);
-  state.pause_s = cost_.of(spec);
+  state.pause_s = cost_.of(spec, keeps_some);
   if (state.usage.started_s < 0) {
     state.usage.started_s = now_s;
   } else {

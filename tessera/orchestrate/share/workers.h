@@ -39,10 +39,11 @@ class Workers {
 
 // How long a job pauses when its GPUs change.
 struct SwitchCost {
-  double seconds = 0;           // in any case
+  double seconds = 0;           // of a start, and of a stop and start elsewhere
+  double live_seconds = -1;     // of a running job that keeps a GPU; negative: as `seconds`
   double bytes_per_second = 0;  // the slowest link on the way; 0: state is not counted
 
-  double of(const JobSpec& job) const;
+  double of(const JobSpec& job, bool is_live) const;
 };
 
 class SimulatedWorkers : public Workers {
@@ -60,6 +61,7 @@ class SimulatedWorkers : public Workers {
   struct State {
     JobRun run;
     Usage usage;
+    Allocation held;
     Shape shape;
     double pause_s = 0;            // what is left of the pause
     mutable double end_s = -1;     // when it will end; negative: not computed since the last change

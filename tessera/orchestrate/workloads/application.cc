@@ -250,20 +250,18 @@ Application::Best Application::best(const Shape& shape, int64_t epoch) const {
   return out;
 }
 
-Tuning Application::best_fitted(const Shape& shape, const Profile& profile) const {
-  Tuning out = split(static_cast<double>(std::max(least_batch(), least_local_ * shape.total())),
-                     shape.total(), true);
+Application::Best Application::best_fitted(const Shape& shape, const Profile& profile) const {
+  Best out{split(static_cast<double>(std::max(least_batch(), least_local_ * shape.total())),
+                 shape.total(), true),
+           0};
   const GradientNoise noise{profile.gradient_square, profile.gradient_variance};
-  double most = 0;
   for (const Tuning& tuning : grid(shape.total())) {
     const double batch = batch_of(tuning, shape.total());
     const double local = static_cast<double>(tuning.local);
     const double step = profile.fit.step_s(shape.nodes(), shape.total(), local) +
                         static_cast<double>(tuning.extra_passes) * profile.fit.pass_s(local);
     const double own = gain(noise, batch) / step;
-    if (own <= most) continue;
-    most = own;
-    out = tuning;
+    if (own > out.rate) out = {tuning, own};
   }
   return out;
 }

@@ -70,7 +70,7 @@ class Application {
   };
   Best best(const Shape& shape, int64_t epoch) const;
   // Returns the same, where a step takes as long as the profile's formula says.
-  Tuning best_fitted(const Shape& shape, const Profile& profile) const;
+  Best best_fitted(const Shape& shape, const Profile& profile) const;
 
  private:
   struct Epoch {

@@ -21,6 +21,34 @@ const std::vector<WorkloadFormat>& workload_formats() {
          return has_head(head, "name,time,application");
        },
        read_pollux},
+      {"morphling", "jobs that change their plan, with measured plans",
+       [](const std::string&, const std::string& head) {
+         return has_head(head, "name,submission_time,duration,application");
+       },
+       read_morphling},
+      {"philly", "jobs of fixed size and duration",
+       [](const std::string&, const std::string& head) {
+         return has_head(head, "timestamp,duration,num_gpus");
+       },
+       read_philly},
+      {"gavel", "jobs whose speed depends on the type of GPU",
+       [](const std::string& path, const std::string& head) {
+         return path.ends_with(".trace") && head.find('\t') != std::string::npos;
+       },
+       read_gavel},
+      {"elasticflow", "jobs with deadlines on tables of throughput; elasticflow:jobs=100,hours=12",
+       [](const std::string& path, const std::string& head) {
+         return path.starts_with("elasticflow:") || has_head(head, "name,submit_s,model");
+       },
+       read_elasticflow},
+      {"sacct", "the jobs of a Slurm cluster: sacct --parsable2",
+       [](const std::string&, const std::string& head) { return has_head(head, "JobID|"); },
+       read_sacct},
+      {"ones", "jobs like those of ONES, generated: ones:jobs=50,interval=30",
+       [](const std::string& path, const std::string&) {
+         return path == "ones" || path.starts_with("ones:");
+       },
+       generate_ones},
   };
   return kFormats;
 }
@@ -28,7 +56,9 @@ const std::vector<WorkloadFormat>& workload_formats() {
 Result<Workload> read_workload(const std::string& path, const ReadOptions& options) {
   std::string head;
   if (options.format.empty()) {
-    if (path.find(':') == std::string::npos) {
+    const bool is_generated =
+        path == "ones" || path.starts_with("ones:") || path.starts_with("elasticflow:");
+    if (!is_generated) {
       TESSERA_TRY(const std::string text, read_file(path));
       head = text.substr(0, text.find('\n'));
     }

@@ -30,6 +30,11 @@ class TrainedJob : public JobModel {
     return application_->rate(shape, tuned(run, shape, rule), epoch);
   }
 
+  double predicted_rate(const JobRun& run, const Shape& shape) const override {
+    if (!runs_on(shape)) return 0;
+    return run.profile.fitted > 0 ? application_->best_fitted(shape, run.profile).rate : 1;
+  }
+
   double seconds_left(const JobRun& run, const Shape& shape, BatchRule rule) const override {
     if (!runs_on(shape)) return kNever;
     double out = 0, done = run.done;
@@ -73,6 +78,7 @@ class TrainedJob : public JobModel {
       ++run.epoch;
       if (run.epoch < epochs()) retune(run, shape, run.rule);
     }
+    if (run.rule == BatchRule::kFitted) run.profile.refit();
     return {used, run.epoch >= epochs()};
   }
 
@@ -124,7 +130,7 @@ class TrainedJob : public JobModel {
         return application_->best(shape, std::min(run.epoch, epochs() - 1)).tuning;
       case BatchRule::kFitted:
         if (application_->most_gpus() == 1) break;
-        if (run.profile.fitted > 0) return application_->best_fitted(shape, run.profile);
+        if (run.profile.fitted > 0) return application_->best_fitted(shape, run.profile).tuning;
         return application_->split(
             std::max(least, static_cast<double>(application_->least_local() * gpus)), gpus, true);
     }

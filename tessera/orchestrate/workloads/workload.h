@@ -18,6 +18,7 @@ struct Workload {
   std::vector<JobSpec> jobs;           // in order of submission
   std::vector<std::string> left_out;   // what of the file was not taken, and why; one line each
   double round_s = 60, switch_s = 30;  // what the format's own simulator takes
+  double live_switch_s = -1;           // of a job that keeps running; negative: as switch_s
 };
 
 struct ReadOptions {
