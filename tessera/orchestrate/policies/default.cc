@@ -9,7 +9,6 @@
 // time, not of epochs, so that jobs with long epochs adapt, too.
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 #include "tessera/orchestrate/policies/makers.h"
 #include "tessera/orchestrate/share/futures.h"
@@ -19,10 +18,10 @@
 namespace tessera::share {
 namespace {
 
-constexpr double kGate_s = 600;       // a decision at least so often
-constexpr int kSamples = 3;           // futures; the first has no further jobs
-constexpr int kComing = 12;           // jobs to come in each future
-constexpr double kWork = 4e6;         // steps times options times jobs that a decision may take
+constexpr double kGate_s = 600;  // a decision at least so often
+constexpr int kSamples = 2;       // futures; the first has no further jobs
+constexpr int kComing = 12;       // jobs to come in each further future
+constexpr double kWork = 4e6;     // steps times options times jobs that a decision may take
 
 // Returns the numbers of GPUs that are tried: 1, 2, 4, ... within a node, then whole nodes, in steps
 // that grow by a quarter.
@@ -60,7 +59,7 @@ class Default : public Policy {
     std::vector<int> best;
     double least = kNever;
     for (const ShareRule& rule : rules()) {
-      const std::vector<int> first = futures.share(jobs, rule, true);
+      std::vector<int> first = futures.share(jobs, rule, true);
       double sum = 0;
       for (const auto& sample : samples) {
         std::vector<int> padded = first;
@@ -69,7 +68,7 @@ class Default : public Policy {
       }
       if (sum >= least * (1 - 1e-9)) continue;
       least = sum;
-      best = first;
+      best = std::move(first);
     }
     std::vector<GpuOption> sizes;
     for (const int option : best)
@@ -81,8 +80,9 @@ class Default : public Policy {
   static const std::vector<ShareRule>& rules() {
     using Kind = ShareRule::Kind;
     static const std::vector<ShareRule> kRules = {
-        {Kind::kKeep, 1},     {Kind::kGreedy, 1},   {Kind::kGreedy, 0.5}, {Kind::kGreedy, 0.75},
-        {Kind::kGreedy, 1.5}, {Kind::kGreedy, 2.5}, {Kind::kInOrder, 1}};
+        {Kind::kKeep, 1},      {Kind::kInOrder, 1},   {Kind::kGreedy, 0.25},
+        {Kind::kGreedy, 0.5},  {Kind::kGreedy, 0.75}, {Kind::kGreedy, 1},
+        {Kind::kGreedy, 1.25}, {Kind::kGreedy, 1.5},  {Kind::kGreedy, 2.5}};
     return kRules;
   }
 
@@ -130,6 +130,7 @@ class Default : public Policy {
 
   FluidJob fluid_job(const View& view, const Futures& futures, const JobView& job) const {
     FluidJob out = times_of(view, futures, *job.spec, *job.run);
+    out.arrives_s = job.spec->submit_s - view.now_s;
     if (job.allocation.empty()) return out;
     const int type = view.machines->shape(job.allocation).type;
     for (size_t k = 0; k < futures.options().size(); ++k) {

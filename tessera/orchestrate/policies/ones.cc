@@ -46,9 +46,9 @@ class Ones : public Policy {
   Decision decide(const View& view) override {
     observe(view);
     const Facts facts = make_facts(view);
-    const Genome deployed = genome_of(view);
-    const std::vector<Genome> population = evolve(facts, deployed);
-    return deploy(view, facts, deployed, population.front());
+    const Genome before = deployed(view);
+    evolve(facts, before);
+    return deploy(view, facts, before, population_.front());
   }
 
  private:
@@ -103,7 +103,7 @@ class Ones : public Policy {
       const double epochs = epochs_of(job);
       JobFacts& fact = out[job.id];
       fact.is_executed = epochs >= kWarmUp;
-      fact.is_new = !fact.is_executed && job.allocation.empty();
+      fact.is_new = !fact.is_executed;
       fact.limit = std::min(state.limit, job.model().most_gpus(batch_rule()));
       fact.allowed = job.allocation.empty() ? (fact.is_executed ? state.stored : 0)
                                             : job.gpus() + state.granted;
@@ -144,26 +144,27 @@ class Ones : public Policy {
     state.granted = state.limit - greatest->gpus();
   }
 
-  static Genome genome_of(const View& view) {
-    std::vector<int> first{0};
-    for (const Machines::Node& node : view.machines->nodes) first.push_back(first.back() + node.gpus);
-    Genome out(static_cast<size_t>(first.back()), kFree);
-    std::vector<int> next(first.begin(), first.end() - 1);
+  // Returns the deployed schedule without the jobs that have ended. The order of jobs inside a node is
+  // kept here: allocations do not have it.
+  Genome deployed(const View& view) const {
+    Genome out = deployed_;
+    out.resize(static_cast<size_t>(view.machines->gpus()), kFree);
+    std::set<int> running;
     for (const JobView& job : view.jobs) {
-      for (const Allocation::Part& part : job.allocation.parts) {
-        for (int i = 0; i < part.gpus; ++i)
-          out[static_cast<size_t>(next[static_cast<size_t>(part.node)]++)] = job.id;
-      }
+      if (!job.allocation.empty()) running.insert(job.id);
+    }
+    for (int& job : out) {
+      if (!running.contains(job)) job = kFree;
     }
     return out;
   }
 
-  std::vector<Genome> evolve(const Facts& facts, const Genome& deployed) {
+  void evolve(const Facts& facts, const Genome& before) {
     if (population_.empty()) {
       std::vector<int> jobs;
       for (const auto& [job, fact] : facts) jobs.push_back(job);
       random_.shuffle(jobs);
-      Genome first(deployed.size(), kFree);
+      Genome first(before.size(), kFree);
       std::copy_n(jobs.begin(), std::min(jobs.size(), first.size()), first.begin());
       population_.assign(kPopulation, first);
     }
@@ -180,13 +181,12 @@ class Ones : public Policy {
     for (size_t i = 0; i < kPopulation; ++i) all.push_back(mutate(all[i], facts, kMutation, draw));
     std::vector<std::pair<double, size_t>> order;
     for (size_t i = 0; i < all.size(); ++i) {
-      all[i] = reorder(pad(all[i], facts), deployed);
+      all[i] = reorder(pad(all[i], facts), before);
       order.emplace_back(score(all[i], facts), i);
     }
     std::sort(order.begin(), order.end());
     population_.clear();
     for (size_t i = 0; i < kPopulation; ++i) population_.push_back(all[order[i].second]);
-    return population_;
   }
 
   // Returns the GPUs of each job as parts of nodes.
@@ -205,34 +205,34 @@ class Ones : public Policy {
     return out;
   }
 
-  Decision deploy(const View& view, const Facts& facts, const Genome& deployed, const Genome& best) {
+  Decision deploy(const View& view, const Facts& facts, const Genome& before, const Genome& best) {
     std::map<int, Allocation> target = parts_of(view, best);
     bool may_move = true;
     for (const JobView& job : view.jobs) {
       const bool moves = !job.allocation.empty() && target[job.id] != job.allocation;
       const double since = epochs_of(job) - states_[job.id].placed_at;
-      may_move &= !moves || (facts.at(job.id).is_executed && since >= kUpdateEpochs);
+      may_move &= !moves || since >= kUpdateEpochs;
     }
     Decision out;
-    FreeGpus free = all_free(*view.machines);
-    for (const JobView& job : view.jobs) {
+    for (const JobView& job : view.jobs)
       out.allocations.push_back(may_move ? target[job.id] : job.allocation);
-      remove(free, out.allocations.back());
-    }
+    deployed_ = may_move ? best : before;
     // Without the others, jobs still start whose GPUs are free.
     for (size_t i = 0; i < view.jobs.size() && !may_move; ++i) {
       const Allocation& wanted = target[view.jobs[i].id];
-      const bool fits = std::all_of(wanted.parts.begin(), wanted.parts.end(), [&](const auto& part) {
-        return free[static_cast<size_t>(part.node)] >= part.gpus;
-      });
-      if (!out.allocations[i].empty() || wanted.empty() || !fits) continue;
+      bool is_free = true;
+      for (size_t slot = 0; slot < best.size(); ++slot)
+        is_free &= best[slot] != view.jobs[i].id || deployed_[slot] == kFree;
+      if (!out.allocations[i].empty() || wanted.empty() || !is_free) continue;
       out.allocations[i] = wanted;
-      remove(free, wanted);
+      for (size_t slot = 0; slot < best.size(); ++slot) {
+        if (best[slot] == view.jobs[i].id) deployed_[slot] = best[slot];
+      }
     }
     for (size_t i = 0; i < view.jobs.size() && may_move; ++i) {
       JobState& state = states_[view.jobs[i].id];
       if (!view.jobs[i].allocation.empty() || !out.allocations[i].empty()) continue;
-      if (!facts.at(view.jobs[i].id).is_executed || deployed == best) continue;
+      if (!facts.at(view.jobs[i].id).is_executed || before == best) continue;
       state.limit = std::max(1, state.limit / 2);  // it was left out once more
       state.stored = std::max(1, state.stored / 2);
     }
@@ -245,6 +245,7 @@ class Ones : public Policy {
   std::vector<ProgressRow> history_;
   std::map<int, JobState> states_;
   std::vector<Genome> population_;
+  Genome deployed_;
 };
 
 }  // namespace

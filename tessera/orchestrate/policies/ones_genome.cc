@@ -138,10 +138,12 @@ Genome reorder(const Counts& counts, const Genome& deployed) {
         if (size > i) continue;
         const Way& before = best[i - size][k - 1];
         if (before.cost == std::numeric_limits<int>::max() || before.used[j]) continue;
-        const int moved =
-            occupied[i] - occupied[i - size] - (own[j][i] - own[j][i - size]);
-        if (before.cost + moved >= way.cost) continue;
-        way.cost = before.cost + moved;
+        const int kept = own[j][i] - own[j][i - size];
+        const int moved = occupied[i] - occupied[i - size] - kept;
+        // Of ways with equal cost the one in which jobs keep the most GPUs.
+        const int cost = before.cost + moved * static_cast<int>(slots + 1) - kept;
+        if (cost >= way.cost) continue;
+        way.cost = cost;
         from = static_cast<int>(j);
       }
       way.last = from;

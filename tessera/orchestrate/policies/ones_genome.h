@@ -19,7 +19,7 @@ using Counts = std::map<int, int>;  // GPUs by job
 struct JobFacts {
   int allowed = 0;          // A_j: GPUs that it may have now
   int limit = 1;            // R_j: GPUs that the limits allow
-  bool is_new = false;      // before the end of its warm-up, and not running
+  bool is_new = false;      // before the end of its warm-up
   bool is_executed = false; // after its warm-up
   bool has_prediction = false;
   double left = 0;                        // W_j: samples that are left, as predicted

@@ -9,7 +9,8 @@
 namespace tessera::share {
 namespace {
 
-constexpr double kLate = 20;  // how many times a second past a deadline counts
+constexpr double kPower = 1.5;  // of completion times in a sum: above 1, so that long ones count more
+constexpr double kLate = 20;    // how many times a second past a deadline counts
 
 bool is_here(const FluidJob& job) { return job.left > 0 && job.arrives_s <= 0; }
 
@@ -140,9 +141,9 @@ double Futures::play(std::vector<FluidJob> jobs, const ShareRule& rule, std::vec
                      int most_steps) const {
   double now = 0, sum = 0;
   const auto finish = [&](FluidJob& job, double at) {
-    // Times count from the arrival, which for jobs to come is in the future.
-    sum += job.weight * at;
-    if (job.deadline_s < kNever) sum += kLate * job.weight * std::max(0.0, at - job.deadline_s);
+    sum += job.weight * std::pow(std::max(at - job.arrives_s, 0.0), kPower);
+    if (job.deadline_s < kNever)
+      sum += job.weight * std::pow(kLate * std::max(0.0, at - job.deadline_s), kPower);
     job.left = 0;
   };
   for (int step = 0; step < most_steps; ++step) {

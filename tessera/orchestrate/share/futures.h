@@ -25,7 +25,7 @@ struct FluidJob {
   std::vector<double> seconds;  // of the whole of what is left now, by option; kNever: cannot run
   double least_gpu_s = 0;       // the least of seconds * GPUs
   double left = 1;              // share of the work
-  double arrives_s = 0;         // from now
+  double arrives_s = 0;         // from now; negative for a job that has arrived
   double deadline_s = 0;        // from now; kNever: none
   double weight = 1;
   int asked = -1;      // the option that the user asked for
@@ -53,8 +53,9 @@ class Futures {
   // Returns an option for each job, -1 for none. Jobs that have not arrived get none.
   std::vector<int> share(const std::vector<FluidJob>& jobs, const ShareRule& rule,
                          bool is_first) const;
-  // Returns the weighted sum of the times until the ends, from now, with what is past a deadline
-  // counted many times. At most so many steps are played; what is left then counts at its option.
+  // Returns the weighted sum of the completion times (from the arrival to the end) to the power 1.5,
+  // and of what is past deadlines, which counts many times. At most so many steps are played; what is
+  // left then counts at its option.
   double play(std::vector<FluidJob> jobs, const ShareRule& rule, std::vector<int> first,
               int most_steps) const;
 

@@ -1,7 +1,8 @@
-// Generates jobs like those of ONES: ones:jobs=50,interval=30. The mix of models, their data, batches,
+// Generates jobs like those of ONES: ones:jobs=50,interval=30. With kept=one, policies that keep the
+// asked batch keep that of one GPU, whatever the number of GPUs; without it that of the asked GPUs. The mix of models, their data, batches,
 // rates, targets and asked GPUs is that of its trace (docs/reference/workloads.md). How fast a model
-// computes, how long it synchronises and how many epochs it needs are assumptions, in the table below;
-// the epochs until the target are drawn.
+// computes (images of 64 x 64 on a GPU of the V100 class), how long it synchronises and how many epochs
+// it needs are assumptions, in the table below; the epochs until the target are drawn.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,16 +28,16 @@ struct MixModel {
 };
 
 constexpr std::array<MixModel, 10> kMix = {{
-    {"alexnet", {10000, 20000}, 64, 2.5e-4, 4e-3, .25, 20, 16, 1500, 244e6, 10, 25},
-    {"resnet50", {10000, 20000}, 32, 5e-4, 8e-3, .55, 10, 16, 300, 102e6, 15, 30},
-    {"vgg16", {10000, 20000}, 32, 5e-4, 8e-3, .55, 10, 16, 180, 553e6, 15, 30},
-    {"inception3", {10000, 20000}, 32, 5e-4, 8e-3, .55, 10, 16, 200, 95e6, 15, 30},
-    {"resnet18", {20000, 40000}, 256, 5e-3, .08, .70, 10, 4, 1800, 45e6, 8, 20},
-    {"googlenet", {20000, 40000}, 256, 5e-3, .08, .70, 10, 4, 700, 25e6, 8, 20},
-    {"vgg16-cifar", {20000, 40000}, 128, 1e-3, .016, .70, 10, 4, 3500, 60e6, 8, 20},
-    {"bert-cola", {5000, 8000}, 16, 5e-6, 2e-5, .80, 5, 2, 90, 440e6, 3, 8},
-    {"bert-mrpc", {3600, 3600}, 16, 5e-6, 2e-5, .80, 5, 2, 90, 440e6, 3, 8},
-    {"bert-sst2", {10000, 20000}, 32, 2.5e-6, 2e-5, .90, 5, 8, 90, 440e6, 3, 8},
+    {"alexnet", {10000, 20000}, 64, 2.5e-4, 4e-3, .25, 20, 16, 6000, 244e6, 10, 25},
+    {"resnet50", {10000, 20000}, 32, 5e-4, 8e-3, .55, 10, 16, 2500, 102e6, 15, 30},
+    {"vgg16", {10000, 20000}, 32, 5e-4, 8e-3, .55, 10, 16, 2000, 553e6, 15, 30},
+    {"inception3", {10000, 20000}, 32, 5e-4, 8e-3, .55, 10, 16, 2000, 95e6, 15, 30},
+    {"resnet18", {20000, 40000}, 256, 5e-3, .08, .70, 10, 4, 9000, 45e6, 8, 20},
+    {"googlenet", {20000, 40000}, 256, 5e-3, .08, .70, 10, 4, 5000, 25e6, 8, 20},
+    {"vgg16-cifar", {20000, 40000}, 128, 1e-3, .016, .70, 10, 4, 12000, 60e6, 8, 20},
+    {"bert-cola", {5000, 8000}, 16, 5e-6, 2e-5, .80, 5, 2, 400, 440e6, 3, 8},
+    {"bert-mrpc", {3600, 3600}, 16, 5e-6, 2e-5, .80, 5, 2, 400, 440e6, 3, 8},
+    {"bert-sst2", {10000, 20000}, 32, 2.5e-6, 2e-5, .90, 5, 8, 400, 440e6, 3, 8},
 }};
 
 constexpr double kStepOverhead_s = 0.01;
@@ -45,8 +46,9 @@ constexpr double kOvershoot = 1.08;  // the accuracy without end, over the targe
 
 class MixJob : public JobModel {
  public:
-  MixJob(const MixModel& model, int64_t epoch_samples, double epochs_to_target)
+  MixJob(const MixModel& model, int64_t epoch_samples, double epochs_to_target, bool keeps_one)
       : model_(model),
+        kept_gpus_(keeps_one ? 1 : model.gpus),
         epoch_samples_(static_cast<double>(epoch_samples)),
         time_(-epochs_to_target / std::log(1 - 1 / kOvershoot)),
         epochs_(static_cast<int64_t>(std::ceil(epochs_to_target)) + model.patience) {}
@@ -62,7 +64,7 @@ class MixJob : public JobModel {
     const int gpus = shape.total();
     const ElasticBatch batch =
         elastic_batch(model_.local, model_.rate, model_.most_rate,
-                      rule == BatchRule::kAsked ? model_.gpus : gpus);
+                      rule == BatchRule::kAsked ? kept_gpus_ : gpus);
     const double global = static_cast<double>(batch.global);
     return global / step_s(shape, global / gpus);
   }
@@ -70,7 +72,10 @@ class MixJob : public JobModel {
     const double own = rate(run, shape, rule);
     return own > 0 ? (total() - run.done) / own : kNever;
   }
-  void retune(JobRun& run, const Shape&, BatchRule rule) const override { run.rule = rule; }
+  void retune(JobRun& run, const Shape& shape, BatchRule rule) const override {
+    run.rule = rule;
+    run.profile.most_gpus = std::max(run.profile.most_gpus, shape.total());
+  }
   Advance advance(JobRun& run, const Shape& shape, double seconds) const override {
     const double own = rate(run, shape, run.rule);
     const double left = total() - run.done;
@@ -101,7 +106,7 @@ class MixJob : public JobModel {
  private:
   double asked_batch() const {
     return static_cast<double>(
-        elastic_batch(model_.local, model_.rate, model_.most_rate, model_.gpus).global);
+        elastic_batch(model_.local, model_.rate, model_.most_rate, kept_gpus_).global);
   }
   // Returns the most GPUs of which each still has a sample.
   int cap() const {
@@ -115,6 +120,7 @@ class MixJob : public JobModel {
   }
 
   const MixModel& model_;
+  int kept_gpus_;  // the batch of so many GPUs is kept where a policy keeps the asked batch
   double epoch_samples_, time_;
   int64_t epochs_;
 };
@@ -123,17 +129,20 @@ class MixJob : public JobModel {
 
 Result<Workload> generate_ones(const std::string& path, const ReadOptions& options) {
   int64_t jobs = 50;
-  double interval = 30;
+  double interval = 30, kept = 0;
   TESSERA_TRY(const Call call, parse_call(path));
   for (const auto& [key, value] : call.arguments) {
     const auto number = parse_double(value);
-    const bool is_known = key == "jobs" || key == "interval";
-    if (!is_known || !number || !(*number > 0 && *number <= 1e6)) {
-      return invalid_input(fmt::format(
-          "{}: expected jobs and interval as positive numbers, found '{}={}'", path, key, value));
+    const bool is_known = key == "jobs" || key == "interval" || (key == "kept" && value == "one");
+    const bool is_right = key == "kept" || (number && *number > 0 && *number <= 1e6);
+    if (!is_known || !is_right) {
+      return invalid_input(fmt::format("{}: expected jobs and interval as positive numbers, or "
+                                       "kept=one, found '{}={}'",
+                                       path, key, value));
     }
-    (key == "jobs" ? static_cast<void>(jobs = static_cast<int64_t>(*number))
-                   : static_cast<void>(interval = *number));
+    if (key == "jobs") jobs = static_cast<int64_t>(*number);
+    if (key == "interval") interval = *number;
+    if (key == "kept") kept = 1;
   }
   Random random(options.seed, 3);
   Workload out;
@@ -151,7 +160,8 @@ Result<Workload> generate_ones(const std::string& path, const ReadOptions& optio
     now += random.exponential(interval);
     job.submit_s = now;
     job.gpus = std::min(model.gpus, std::max(1, options.machines.gpus(0)));
-    job.model = std::make_shared<MixJob>(model, model.epoch_samples[random.below(2)], epochs);
+    job.model = std::make_shared<MixJob>(model, model.epoch_samples[random.below(2)], epochs,
+                                         kept > 0);
     out.jobs.push_back(std::move(job));
   }
   return out;
