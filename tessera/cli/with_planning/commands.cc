@@ -6,13 +6,14 @@
 
 extern "C" const tessera::cli::PlanningLibrary* tessera_planning_library() {
   using namespace tessera::cli;
-  static constexpr std::array<LibraryCommand, 9> kCommands = {{{"plan", add_plan},
+  static constexpr std::array<LibraryCommand, 10> kCommands = {{{"plan", add_plan},
                                                                {"predict", add_predict},
                                                                {"accuracy", add_accuracy},
                                                                {"simulate", add_simulate},
                                                                {"report", add_report},
                                                                {"reproduce", add_reproduce},
                                                                {"shard", add_shard},
+                                                               {"cluster", add_cluster},
                                                                {"export", add_export},
                                                                {"import", add_import}}};
   static constexpr PlanningLibrary kLibrary{.commands = kCommands,

@@ -13,6 +13,7 @@ void add_simulate(Commands& commands);
 void add_report(Commands& commands);
 void add_reproduce(Commands& commands);
 void add_shard(Commands& commands);
+void add_cluster(Commands& commands);
 void add_export(Commands& commands);
 void add_import(Commands& commands);
 

@@ -1,0 +1,83 @@
+// The scheduler: lets workers work, moves the clock, and asks the policy. The simulator and a live
+// controller are this one loop with another clock and other workers, so a recorded run is replayed by
+// giving it the same jobs.
+//
+// In each round: the workers work until the end of the round; the clock stands at the end of the
+// round; jobs that were submitted by then and are not done are shown to the policy; each job whose
+// allocation is now another one is placed anew. A job is thus first seen at the end of a round.
+// Rounds in which nothing can change are skipped in one step.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "tessera/orchestrate/share/admission.h"
+#include "tessera/orchestrate/share/policy.h"
+#include "tessera/orchestrate/share/reasons.h"
+#include "tessera/orchestrate/share/workers.h"
+
+namespace tessera::share {
+
+class Clock {
+ public:
+  virtual ~Clock() = default;
+  virtual double now_s() const = 0;
+  virtual void wait_until(double time_s) = 0;
+};
+
+// A clock that is there as soon as one waits for it.
+class SimulatedClock : public Clock {
+ public:
+  double now_s() const override { return now_s_; }
+  void wait_until(double time_s) override { now_s_ = time_s; }
+
+ private:
+  double now_s_ = 0;
+};
+
+// What happened to an allocation, for the report and for comparisons of decisions.
+struct Change {
+  double at_s = 0;
+  int job = 0;
+  Allocation allocation;
+  bool operator==(const Change&) const = default;
+};
+
+struct QueuePoint {
+  double at_s = 0;
+  int waiting = 0, running = 0, busy_gpus = 0;
+};
+
+struct JobOutcome {
+  double start_s = -1, end_s = -1;
+  Usage usage;
+  WaitReason waits_for;  // the reason that explains most of the time without GPUs
+  double waited_s = 0;
+};
+
+struct Outcome {
+  std::vector<JobOutcome> jobs;
+  std::vector<Change> changes;
+  std::vector<QueuePoint> queue;  // one after each decision that changed something
+  double end_s = 0;               // the end of the round of the last job
+  size_t decisions = 0;
+  double longest_decision_s = 0, all_decisions_s = 0;  // of this machine's time
+};
+
+struct ControllerOptions {
+  double round_s = 60;
+  SwitchCost switching;
+  double most_s = 1e10;  // of the cluster's time, after which the run is given up
+  std::function<void(double now_s, size_t done)> progress;
+};
+
+// Runs the jobs until all are done. Errors: the policy leaves jobs that never end.
+Result<Outcome> run_jobs(const std::vector<JobSpec>& jobs, const Machines& machines, Policy& policy,
+                         Clock& clock, Workers& workers, const ControllerOptions& options);
+
+// Runs the jobs in the simulator.
+Result<Outcome> simulate_jobs(const std::vector<JobSpec>& jobs, const Machines& machines,
+                              Policy& policy, const ControllerOptions& options);
+
+}  // namespace tessera::share

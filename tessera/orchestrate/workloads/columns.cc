@@ -1,0 +1,75 @@
+#include "tessera/orchestrate/workloads/columns.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "tessera/base/text.h"
+
+namespace tessera::share {
+
+Result<Columns> Columns::of(CsvTable table, const std::string& path,
+                            const std::vector<std::string>& columns) {
+  std::vector<std::string> missing;
+  for (const std::string& column : columns) {
+    if (table.find(column) < 0) missing.push_back(column);
+  }
+  if (!missing.empty()) {
+    return invalid_input(fmt::format("{}:1: expected the columns {}, found no {}", path,
+                                     join(columns, ", "), join(missing, ", ")));
+  }
+  Columns out;
+  out.path_ = path;
+  out.table_ = std::move(table);
+  return out;
+}
+
+Result<Columns> Columns::read(const std::string& path, const std::vector<std::string>& columns) {
+  TESSERA_TRY(const std::string text, read_file(path));
+  TESSERA_TRY(CsvTable table, parse_csv(text, path));
+  return of(std::move(table), path, columns);
+}
+
+const std::string& Columns::text(size_t row, std::string_view column) const {
+  return table_.rows[row][static_cast<size_t>(table_.find(column))];
+}
+
+std::string Columns::where(size_t row, std::string_view column) const {
+  return fmt::format("{}:{}: {}", path_, table_.lines[row], column);
+}
+
+Result<double> Columns::number(size_t row, std::string_view column, double least) const {
+  const std::string& found = text(row, column);
+  const auto value = parse_double(trim(found));
+  if (value && std::isfinite(*value) && *value >= least) return *value;
+  return invalid_input(std::isfinite(least)
+                           ? fmt::format("{}: expected a number of at least {}, found '{}'",
+                                         where(row, column), least, found)
+                           : fmt::format("{}: expected a number, found '{}'", where(row, column),
+                                         found));
+}
+
+Result<int64_t> Columns::whole(size_t row, std::string_view column, int64_t least) const {
+  const std::string& found = text(row, column);
+  const auto value = parse_int(trim(found));
+  if (value && *value >= least) return *value;
+  return invalid_input(fmt::format("{}: expected a whole number of at least {}, found '{}'",
+                                   where(row, column), least, found));
+}
+
+Result<std::vector<int>> Columns::digits(size_t row, std::string_view column) const {
+  const std::string& found = text(row, column);
+  std::vector<int> out;
+  for (const char c : found) {
+    if (c < '1' || c > '9') {
+      out.clear();
+      break;
+    }
+    out.push_back(c - '0');
+  }
+  if (!out.empty() && out.size() <= 64) return out;
+  return invalid_input(fmt::format("{}: expected a digit from 1 to 9 for each node, found '{}'",
+                                   where(row, column), found));
+}
+
+}  // namespace tessera::share

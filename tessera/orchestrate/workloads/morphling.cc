@@ -1,0 +1,158 @@
+// Morphling's workloads: jobs that change their plan. The speed of a model is measured by plan and
+// placement, in throughput/MODEL.csv beside the workload.
+//
+// With the batch rule kAsked a job runs the plan that its user asked for; where that was not measured
+// on a placement, as fast as the mean of the model's plans on as many nodes and GPUs, linear between
+// numbers of GPUs. With kKnown it runs the fastest measured plan that fits into its GPUs: some of them
+// may stand idle.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+#include "tessera/orchestrate/workloads/columns.h"
+#include "tessera/orchestrate/workloads/rated_job.h"
+#include "tessera/orchestrate/workloads/workload.h"
+
+namespace tessera::share {
+namespace {
+
+struct PlanRow {
+  std::string plan;
+  std::vector<int> gpus;  // by node, the most first
+  double step_s = 0;
+};
+
+// Returns the mean of the values at a number of GPUs, linear between the numbers that there are.
+double mean_at(const std::map<int, std::vector<double>>& values, int gpus) {
+  const auto mean_of = [](const std::vector<double>& list) {
+    double sum = 0;
+    for (const double value : list) sum += value;
+    return sum / static_cast<double>(list.size());
+  };
+  const auto above = values.lower_bound(gpus);
+  if (above == values.end()) return mean_of(values.rbegin()->second);
+  if (above->first == gpus || above == values.begin()) return mean_of(above->second);
+  const auto below = std::prev(above);
+  const double at = static_cast<double>(gpus - below->first) / (above->first - below->first);
+  return mean_of(below->second) * (1 - at) + mean_of(above->second) * at;
+}
+
+class MeasuredPlans {
+ public:
+  static Result<std::shared_ptr<const MeasuredPlans>> read(const std::string& path) {
+    TESSERA_TRY(const Columns file, Columns::read(path, {"exec_plan", "placement", "iter_time"}));
+    auto out = std::make_shared<MeasuredPlans>();
+    for (size_t row = 0; row < file.rows(); ++row) {
+      PlanRow plan{file.text(row, "exec_plan"), {}, 0};
+      TESSERA_TRY(plan.gpus, file.digits(row, "placement"));
+      TESSERA_TRY(plan.step_s, file.number(row, "iter_time", 1e-9));
+      std::sort(plan.gpus.rbegin(), plan.gpus.rend());
+      const Shape shape{plan.gpus, 0};
+      out->by_nodes_[shape.nodes()][shape.total()].push_back(plan.step_s);
+      out->by_gpus_[shape.total()].push_back(plan.step_s);
+      out->rows_.push_back(std::move(plan));
+    }
+    if (out->rows_.empty()) return invalid_input(path + ": expected at least one row, found none");
+    return std::shared_ptr<const MeasuredPlans>(std::move(out));
+  }
+
+  int most_gpus() const { return by_gpus_.rbegin()->first; }
+
+  // Returns the seconds of a step under a plan.
+  double asked(const std::string& plan, const Shape& shape) const {
+    std::vector<int> gpus = shape.gpus;
+    std::sort(gpus.rbegin(), gpus.rend());
+    for (const PlanRow& row : rows_) {
+      if (row.plan == plan && row.gpus == gpus) return row.step_s;
+    }
+    const auto nodes = by_nodes_.find(shape.nodes());
+    const bool is_between = nodes != by_nodes_.end() &&
+                            nodes->second.begin()->first <= shape.total() &&
+                            shape.total() <= nodes->second.rbegin()->first;
+    return mean_at(is_between ? nodes->second : by_gpus_, shape.total());
+  }
+
+  // Returns the seconds of a step under the fastest plan that fits; 0 if none does.
+  double fastest(const Shape& shape) const {
+    std::vector<int> gpus = shape.gpus;
+    std::sort(gpus.rbegin(), gpus.rend());
+    const auto known = fastest_.find(gpus);
+    if (known != fastest_.end()) return known->second;
+    double out = 0;
+    for (const PlanRow& row : rows_) {
+      bool fits = row.gpus.size() <= gpus.size();
+      for (size_t i = 0; i < row.gpus.size() && fits; ++i) fits = row.gpus[i] <= gpus[i];
+      if (fits && (out == 0 || row.step_s < out)) out = row.step_s;
+    }
+    fastest_.emplace(std::move(gpus), out);
+    return out;
+  }
+
+ private:
+  std::vector<PlanRow> rows_;
+  std::map<int, std::map<int, std::vector<double>>> by_nodes_;
+  std::map<int, std::vector<double>> by_gpus_;
+  mutable std::map<std::vector<int>, double> fastest_;
+};
+
+class PlannedSpeeds : public Speeds {
+ public:
+  PlannedSpeeds(std::shared_ptr<const MeasuredPlans> plans, std::string plan, int gpus)
+      : plans_(std::move(plans)), plan_(std::move(plan)), gpus_(gpus) {}
+  double steps_per_s(const Shape& shape, BatchRule rule) const override {
+    if (rule == BatchRule::kAsked)
+      return shape.total() == gpus_ ? 1 / plans_->asked(plan_, shape) : 0;
+    const double step = plans_->fastest(shape);
+    return step > 0 ? 1 / step : 0;
+  }
+  int most_gpus(BatchRule rule) const override {
+    return rule == BatchRule::kAsked ? gpus_ : plans_->most_gpus();
+  }
+
+ private:
+  std::shared_ptr<const MeasuredPlans> plans_;
+  std::string plan_;
+  int gpus_;
+};
+
+}  // namespace
+
+Result<Workload> read_morphling(const std::string& path, const ReadOptions& options) {
+  TESSERA_TRY(const Columns file,
+              Columns::read(path, {"name", "submission_time", "application", "num_gpus",
+                                   "exec_plan", "steps"}));
+  const std::string folder =
+      options.traces.empty()
+          ? (std::filesystem::path(path).parent_path() / "throughput").string()
+          : options.traces;
+  Workload out;
+  out.switch_s = 260;
+  std::map<std::string, std::shared_ptr<const MeasuredPlans>> known;
+  for (size_t row = 0; row < file.rows(); ++row) {
+    JobSpec job;
+    job.name = file.text(row, "name");
+    job.application = file.text(row, "application");
+    TESSERA_TRY(job.submit_s, file.number(row, "submission_time", 0));
+    TESSERA_TRY(const int64_t gpus, file.whole(row, "num_gpus", 1));
+    TESSERA_TRY(const double steps, file.number(row, "steps", 1));
+    auto& plans = known[job.application];
+    const std::string table = folder + "/" + job.application + ".csv";
+    if (!plans && !std::filesystem::exists(table)) {
+      return invalid_input(fmt::format("{}: expected an application with a file in {}, found '{}'",
+                                       file.where(row, "application"), folder, job.application));
+    }
+    if (!plans) {
+      TESSERA_TRY(plans, MeasuredPlans::read(table));
+    }
+    job.gpus = static_cast<int>(std::min<int64_t>(gpus, 1'000'000));
+    job.model = rated_job(
+        std::make_shared<PlannedSpeeds>(plans, file.text(row, "exec_plan"), job.gpus), steps);
+    out.jobs.push_back(std::move(job));
+  }
+  out.left_out.push_back("processors and bandwidth that jobs ask for: the measured rows hold none");
+  return out;
+}
+
+}  // namespace tessera::share
