@@ -16,14 +16,15 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-class Loop {
+}  // namespace
+
+class Rounds::Loop {
  public:
-  Loop(const std::vector<JobSpec>& jobs, const Machines& machines, Policy& policy, Clock& clock,
-       Workers& workers, const ControllerOptions& options)
+  Loop(const std::vector<JobSpec>& jobs, const Machines& machines, Policy& policy, Workers& workers,
+       const ControllerOptions& options)
       : jobs_(jobs),
         machines_(machines),
         policy_(policy),
-        clock_(clock),
         workers_(workers),
         options_(options),
         admission_(jobs),
@@ -32,30 +33,53 @@ class Loop {
     out_.jobs.resize(jobs.size());
   }
 
-  Result<Outcome> run() {
-    size_t done = 0;
-    double next_s = 0;
-    while (done < jobs_.size()) {
-      next_s = next_round(next_s);
-      if (next_s > options_.most_s) return never_ends(done);
-      count_waiting(next_s - now_s_);
-      clock_.wait_until(next_s);
-      const std::vector<Ending> ended = workers_.work_until(next_s);
-      now_s_ = next_s;
-      for (const Ending& ending : ended) end(ending);
-      done += ended.size();
-      const size_t seen = admission_.submitted_by(now_s_);
-      const bool is_new = seen > seen_;
-      for (; seen_ < seen; ++seen_) active_.push_back(static_cast<int>(seen_));
-      if (active_.empty()) {
-        wakes_s_ = kNever;
-        continue;
-      }
-      decide();
-      if (options_.progress && (is_new || !ended.empty())) options_.progress(now_s_, done);
+  double next_s() const { return next_round(now_s_); }
+
+  void round(double at_s) {
+    out_.jobs.resize(jobs_.size());
+    waits_.resize(jobs_.size());
+    count_waiting(at_s - now_s_);
+    const std::vector<Ending> ended = workers_.work_until(at_s);
+    now_s_ = out_.end_s = at_s;
+    for (const Ending& ending : ended) end(ending);
+    done_ += ended.size();
+    const size_t seen = admission_.submitted_by(now_s_);
+    const bool is_new = seen > seen_;
+    for (; seen_ < seen; ++seen_) active_.push_back(static_cast<int>(seen_));
+    if (active_.empty()) {
+      wakes_s_ = kNever;
+      return;
     }
-    out_.end_s = now_s_;
-    return std::move(out_);
+    decide();
+    if (options_.progress && (is_new || !ended.empty())) options_.progress(now_s_, done_);
+  }
+
+  void empty_node(int node) {
+    for (const int job : active_) {
+      const std::vector<Allocation::Part>& parts = occupancy_.of(job).parts;
+      if (std::none_of(parts.begin(), parts.end(),
+                       [&](const Allocation::Part& part) { return part.node == node; }))
+        continue;
+      occupancy_.take_back(job);
+      workers_.place(job, {}, now_s_);
+      out_.changes.push_back({now_s_, job, {}});
+    }
+    occupancy_.close(node);
+  }
+
+  size_t done() const { return done_; }
+  const Allocation& allocation(int job) const { return occupancy_.of(job); }
+  WaitReason reason(int job) const {
+    const Wait& wait = waits_[static_cast<size_t>(job)];
+    return wait.first[static_cast<size_t>(wait.now)];
+  }
+  Outcome& outcome() { return out_; }
+
+  Result<Outcome> never_ends() const {
+    std::string waiting = active_.empty() ? "" : jobs_[static_cast<size_t>(active_.front())].name;
+    return check_failed(fmt::format(
+        "the policy leaves jobs that never end: {} of {} are done at {:.0f} s, job '{}' is not",
+        done_, jobs_.size(), now_s_, waiting));
   }
 
  private:
@@ -72,13 +96,6 @@ class Loop {
     const double event = std::min({admission_.next_s(seen_), workers_.next_end_s(), wakes_s_});
     if (event == kNever) return kNever;
     return std::max(last_s + round, std::ceil(event / round - 1e-9) * round);
-  }
-
-  Result<Outcome> never_ends(size_t done) const {
-    std::string waiting = active_.empty() ? "" : jobs_[static_cast<size_t>(active_.front())].name;
-    return check_failed(fmt::format(
-        "the policy leaves jobs that never end: {} of {} are done at {:.0f} s, job '{}' is not", done,
-        jobs_.size(), now_s_, waiting));
   }
 
   void end(const Ending& ending) {
@@ -135,8 +152,8 @@ class Loop {
     out_.all_decisions_s += took;
     out_.longest_decision_s = std::max(out_.longest_decision_s, took);
     TESSERA_CHECK(decision.allocations.size() == seen.jobs.size(),
-                  "the policy answers for {} jobs, it was asked for {}", decision.allocations.size(),
-                  seen.jobs.size());
+                  "the policy answers for {} jobs, it was asked for {}",
+                  decision.allocations.size(), seen.jobs.size());
     const double after = policy_.wakes_after(seen);
     wakes_s_ = after == kNever ? kNever : now_s_ + after;
     apply(seen, decision);
@@ -196,7 +213,6 @@ class Loop {
   const std::vector<JobSpec>& jobs_;
   const Machines& machines_;
   Policy& policy_;
-  Clock& clock_;
   Workers& workers_;
   const ControllerOptions& options_;
   Admission admission_;
@@ -204,16 +220,33 @@ class Loop {
   std::vector<Wait> waits_;
   std::vector<int> active_;  // submitted and not done
   Outcome out_;
-  size_t seen_ = 0;
+  size_t seen_ = 0, done_ = 0;
   double now_s_ = 0, wakes_s_ = kNever;
   bool is_changed_ = false;
 };
 
-}  // namespace
+Rounds::Rounds(const std::vector<JobSpec>& jobs, const Machines& machines, Policy& policy,
+               Workers& workers, const ControllerOptions& options)
+    : loop_(std::make_unique<Loop>(jobs, machines, policy, workers, options)) {}
+Rounds::~Rounds() = default;
+double Rounds::next_s() const { return loop_->next_s(); }
+void Rounds::round(double at_s) { loop_->round(at_s); }
+void Rounds::empty_node(int node) { loop_->empty_node(node); }
+size_t Rounds::done() const { return loop_->done(); }
+const Allocation& Rounds::allocation(int job) const { return loop_->allocation(job); }
+WaitReason Rounds::reason(int job) const { return loop_->reason(job); }
+Outcome& Rounds::outcome() { return loop_->outcome(); }
 
 Result<Outcome> run_jobs(const std::vector<JobSpec>& jobs, const Machines& machines, Policy& policy,
                          Clock& clock, Workers& workers, const ControllerOptions& options) {
-  return Loop(jobs, machines, policy, clock, workers, options).run();
+  Rounds::Loop loop(jobs, machines, policy, workers, options);
+  while (loop.done() < jobs.size()) {
+    const double next_s = loop.next_s();
+    if (next_s > options.most_s) return loop.never_ends();
+    clock.wait_until(next_s);
+    loop.round(next_s);
+  }
+  return std::move(loop.outcome());
 }
 
 Result<Outcome> simulate_jobs(const std::vector<JobSpec>& jobs, const Machines& machines,

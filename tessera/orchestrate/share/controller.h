@@ -72,6 +72,29 @@ struct ControllerOptions {
   std::function<void(double now_s, size_t done)> progress;
 };
 
+// The rounds, one by one, for a loop that lives longer than its jobs. `jobs` may grow between rounds,
+// by jobs that are submitted later than the others.
+class Rounds {
+ public:
+  Rounds(const std::vector<JobSpec>& jobs, const Machines& machines, Policy& policy,
+         Workers& workers, const ControllerOptions& options);
+  ~Rounds();
+  // Returns the end of the next round in which something can change; kNever if nothing will.
+  double next_s() const;
+  void round(double at_s);
+  // Stops the jobs that have GPUs of the node, and closes it. They wait for other GPUs.
+  void empty_node(int node);
+  size_t done() const;  // how many jobs have ended
+  const Allocation& allocation(int job) const;
+  WaitReason reason(int job) const;  // why the job waited when it was last asked
+  Outcome& outcome();
+
+  class Loop;
+
+ private:
+  std::unique_ptr<Loop> loop_;
+};
+
 // Runs the jobs until all are done. Errors: the policy leaves jobs that never end.
 Result<Outcome> run_jobs(const std::vector<JobSpec>& jobs, const Machines& machines, Policy& policy,
                          Clock& clock, Workers& workers, const ControllerOptions& options);

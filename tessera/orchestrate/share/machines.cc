@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
@@ -13,9 +14,10 @@ namespace {
 constexpr int64_t kMostNodes = 100'000;
 
 tl::unexpected<Error> not_machines(const std::string& text) {
-  return invalid_input(fmt::format(
-      "--cluster: expected nodes x GPUs, as 16x4, or types with them, as k80:4x4,v100:8x4, found '{}'",
-      text));
+  return invalid_input(
+      fmt::format("--cluster: expected nodes x GPUs, as 16x4, or types with them, as "
+                  "k80:4x4,v100:8x4, found '{}'",
+                  text));
 }
 
 }  // namespace
@@ -111,6 +113,10 @@ void Occupancy::give(int job, const Allocation& allocation) {
     free_gpus_ -= part.gpus;
   }
   held_[static_cast<size_t>(job)] = allocation;
+}
+
+void Occupancy::close(int node) {
+  free_gpus_ -= std::exchange(free_[static_cast<size_t>(node)], 0);
 }
 
 void Occupancy::take_back(int job) {
