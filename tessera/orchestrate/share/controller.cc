@@ -214,7 +214,7 @@ class Rounds::Loop {
   const Machines& machines_;
   Policy& policy_;
   Workers& workers_;
-  const ControllerOptions& options_;
+  ControllerOptions options_;
   Admission admission_;
   Occupancy occupancy_;
   std::vector<Wait> waits_;

@@ -1,0 +1,95 @@
+// The back end of the live controller: jobs are processes on this machine.
+//
+// What the processes have done is asked once a round (observe) and then told (tell), so that a recorded
+// observation can take the place of processes when a journal is replayed. What the policy has decided
+// is first only noted (place), so that it can be recorded, and then carried out.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tessera/orchestrate/live/training.h"
+#include "tessera/orchestrate/share/workers.h"
+
+namespace tessera::share {
+
+// How a job of the live controller stands.
+enum class LiveState : uint8_t { kWaiting, kRunning, kDone, kFailed, kCancelled };
+std::string_view state_name(LiveState state);
+
+// What is seen of the jobs in one round.
+struct Observation {
+  struct Seen {
+    int job = 0;
+    int64_t step = 0;
+    int gpus = 0;
+    double steps_per_s = 0;
+  };
+  struct Ended {
+    int job = 0;
+    LiveState state = LiveState::kDone;
+    std::string error;
+  };
+  std::vector<Seen> seen;  // of jobs whose progress has changed
+  std::vector<Ended> ended;
+};
+nlohmann::json to_json(const Observation& observation);
+Result<Observation> parse_observation(const nlohmann::json& json, size_t jobs);
+
+class LiveWorkers : public Workers {
+ public:
+  // `program` is the file of this program; logs of jobs go to the folder.
+  LiveWorkers(std::string program, std::string folder, const Machines& machines);
+
+  // Adds a job, which is the next of the controller's. Returns its model.
+  std::shared_ptr<const JobModel> add(const Submission& job);
+  void cancel(int job) { jobs_[static_cast<size_t>(job)].is_cancelled = true; }
+
+  // Looks at the processes. `shown`: how many jobs the policy has seen; others do not end yet.
+  Observation observe(size_t shown);
+  void tell(Observation observation) { told_ = std::move(observation); }
+  // Starts and stops processes as it was decided. A job whose process was lost is started again.
+  Status carry_out();
+
+  void place(int job, const Allocation& allocation, double now_s) override;
+  std::vector<Ending> work_until(double now_s) override;
+  double next_end_s() const override { return kNever; }
+  double end_s(int job) const override;
+  const JobRun& run(int job) const override { return jobs_[static_cast<size_t>(job)].run; }
+  const Usage& usage(int job) const override { return jobs_[static_cast<size_t>(job)].usage; }
+  LiveState state(int job) const { return jobs_[static_cast<size_t>(job)].state; }
+  const std::string& error(int job) const { return jobs_[static_cast<size_t>(job)].error; }
+  const Submission& submission(int job) const { return jobs_[static_cast<size_t>(job)].submission; }
+
+ private:
+  struct Job {
+    Submission submission;
+    std::shared_ptr<MeasuredSpeeds> speeds;
+    std::shared_ptr<const JobModel> model;
+    JobRun run;
+    Usage usage;
+    Shape shape;
+    std::unique_ptr<Training> process;
+    int process_gpus = 0;
+    int losses = 0;  // in a row without a step between them
+    int64_t lost_at_step = -1;
+    LiveState state = LiveState::kWaiting;
+    std::string error;
+    bool is_cancelled = false;
+    bool must_start = false;
+  };
+  std::string log_of(const Job& job) const;
+  void look_at(int number, Job& job, Observation& out);
+
+  std::string program_, folder_;
+  const Machines* machines_;
+  std::deque<Job> jobs_;
+  Observation told_;
+  double now_s_ = 0;
+};
+
+}  // namespace tessera::share

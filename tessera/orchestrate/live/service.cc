@@ -1,0 +1,356 @@
+#include "tessera/orchestrate/live/service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "tessera/base/json_text.h"
+#include "tessera/base/text.h"
+#include "tessera/orchestrate/live/journal.h"
+#include "tessera/orchestrate/live/live_workers.h"
+#include "tessera/orchestrate/share/controller.h"
+
+namespace tessera::share {
+namespace {
+
+using Json = nlohmann::json;
+
+Json to_json(const std::vector<Change>& changes) {
+  Json out = Json::array();
+  for (const Change& change : changes) {
+    Json parts = Json::array();
+    for (const Allocation::Part& part : change.allocation.parts)
+      parts.push_back({part.node, part.gpus});
+    out.push_back({change.job, parts});
+  }
+  return out;
+}
+
+Json error_answer(const Error& error) {
+  return {{"error", {{"code", exit_code(error.code)}, {"message", error.message}}}};
+}
+
+// What the journal and requests change: the jobs and the scheduler, without processes of its own.
+class State {
+ public:
+  // Makes the scheduler that the first event of a journal describes.
+  static Result<std::unique_ptr<State>> open(const Json& head, std::string program,
+                                             std::string folder) {
+    const auto text = [&](const char* key) { return head.value(key, std::string()); };
+    auto out = std::unique_ptr<State>(new State);
+    TESSERA_TRY(out->machines_, parse_machines(text("cluster")));
+    TESSERA_TRY(out->policy_,
+                make_policy(text("policy"), {.seed = head.value("seed", uint64_t{1})}));
+    out->workers_ =
+        std::make_unique<LiveWorkers>(std::move(program), std::move(folder), out->machines_);
+    ControllerOptions options;
+    options.round_s = 0;
+    out->rounds_ = std::make_unique<Rounds>(out->jobs_, out->machines_, *out->policy_,
+                                            *out->workers_, options);
+    return out;
+  }
+
+  // Checks a submission against the jobs and the machines.
+  Status check(const Submission& job) const {
+    if (find(job.name) >= 0)
+      return invalid_input(
+          fmt::format("name: expected a name of its own, found a second job '{}'", job.name));
+    if (job.gpus > machines_.gpus()) {
+      return invalid_input(fmt::format("gpus: expected at most the cluster's {}, found {}",
+                                       machines_.gpus(), job.gpus));
+    }
+    return {};
+  }
+
+  void submit(const Submission& job, double at_s) {
+    JobSpec spec;
+    spec.name = job.name;
+    spec.submit_s = at_s;
+    spec.gpus = job.gpus;
+    spec.deadline_s = job.deadline_s < kNever ? at_s + job.deadline_s : kNever;
+    spec.application = job.run_file;
+    spec.model = workers_->add(job);
+    jobs_.push_back(std::move(spec));
+  }
+
+  void drain(int node) {
+    rounds_->empty_node(node);
+    machines_.nodes[static_cast<size_t>(node)].gpus = 0;
+  }
+
+  // Does a round with what was seen, and returns what was decided.
+  std::vector<Change> round(double at_s, Observation observation) {
+    workers_->tell(std::move(observation));
+    rounds_->round(at_s);
+    shown_ = jobs_.size();
+    rounds_->outcome().queue.clear();
+    return std::exchange(rounds_->outcome().changes, {});
+  }
+
+  // Applies an event of a journal. Errors: a decision that differs from the recorded one.
+  Status apply(const JournalEvent& event) {
+    const auto body = parse_json(event.body);
+    if (!body || !body->is_object())
+      return invalid_input("expected an event that is a JSON object, found another");
+    if (event.kind == "submit") {
+      TESSERA_TRY(const Submission job, parse_submission(*body));
+      submit(job, event.at_s);
+    } else if (event.kind == "cancel") {
+      const int job = find(body->value("job", ""));
+      if (job >= 0) workers_->cancel(job);
+    } else if (event.kind == "drain") {
+      const int node = body->value("node", -1);
+      if (node < 0 || static_cast<size_t>(node) >= machines_.nodes.size())
+        return invalid_input("expected a node of the cluster, found another");
+      drain(node);
+    } else if (event.kind == "round") {
+      TESSERA_TRY(Observation seen, parse_observation(body->value("seen", Json()), jobs_.size()));
+      const Json decided = to_json(round(event.at_s, std::move(seen)));
+      const Json recorded = body->value("decided", Json::array());
+      ++rounds_replayed_;
+      decisions_replayed_ += decided.size();
+      if (decided != recorded) {
+        return check_failed(
+            fmt::format("the round at {} s: expected the recorded decision {}, the "
+                        "policy decides {}",
+                        event.at_s, dumped(recorded), dumped(decided)));
+      }
+    } else {
+      return invalid_input(
+          fmt::format("expected an event of a known kind, found '{}'", event.kind));
+    }
+    return {};
+  }
+
+  Status apply(const std::vector<JournalEvent>& events, const std::string& path) {
+    for (size_t i = 1; i < events.size(); ++i) {
+      if (const Status done = apply(events[i]); !done) {
+        Error error = done.error();
+        error.message = fmt::format("{}: event {}: {}", path, i + 1, error.message);
+        return tl::unexpected<Error>(error);
+      }
+    }
+    return {};
+  }
+
+  int find(const std::string& name) const {
+    const auto found = std::find_if(jobs_.begin(), jobs_.end(),
+                                    [&](const JobSpec& job) { return job.name == name; });
+    return found == jobs_.end() ? -1 : static_cast<int>(found - jobs_.begin());
+  }
+
+  std::string names() const {
+    std::vector<std::string> out;
+    for (const JobSpec& job : jobs_) out.push_back(job.name);
+    return out.empty() ? "no jobs" : join(out, ", ");
+  }
+
+  Json job_json(int job) const {
+    const JobSpec& spec = jobs_[static_cast<size_t>(job)];
+    const Usage& usage = workers_->usage(job);
+    Json nodes = Json::array();
+    for (const Allocation::Part& part : rounds_->allocation(job).parts)
+      nodes.push_back({part.node, part.gpus});
+    Json out{{"name", spec.name},
+             {"state", state_name(workers_->state(job))},
+             {"asks_for", spec.gpus},
+             {"nodes", nodes},
+             {"step", static_cast<int64_t>(workers_->run(job).done)},
+             {"steps", workers_->submission(job).steps},
+             {"submit_s", spec.submit_s},
+             {"restarts", usage.switches},
+             {"gpu_s", usage.gpu_seconds}};
+    if (!workers_->error(job).empty()) out["error"] = workers_->error(job);
+    if (workers_->state(job) == LiveState::kWaiting && static_cast<size_t>(job) < shown_)
+      out["waits_for"] = rounds_->reason(job).text;
+    return out;
+  }
+
+  Json status(double now_s) const {
+    Json jobs = Json::array(), nodes = Json::array();
+    for (size_t i = 0; i < jobs_.size(); ++i) jobs.push_back(job_json(static_cast<int>(i)));
+    for (const Machines::Node& node : machines_.nodes) nodes.push_back(node.gpus);
+    return {{"now_s", now_s}, {"jobs", jobs}, {"nodes", nodes}};
+  }
+
+  bool is_idle() const { return !jobs_.empty() && rounds_->done() == jobs_.size(); }
+  size_t shown() const { return shown_; }
+  LiveWorkers& workers() { return *workers_; }
+  const Machines& machines() const { return machines_; }
+  Replayed replayed() const { return {jobs_.size(), rounds_replayed_, decisions_replayed_}; }
+
+ private:
+  State() = default;
+  Machines machines_;
+  std::unique_ptr<Policy> policy_;
+  std::unique_ptr<LiveWorkers> workers_;
+  std::vector<JobSpec> jobs_;
+  std::unique_ptr<Rounds> rounds_;
+  size_t shown_ = 0;  // jobs that were there in the last round
+  size_t rounds_replayed_ = 0, decisions_replayed_ = 0;
+};
+
+// Returns the body of the first event of a journal.
+Result<Json> head_of(const std::vector<JournalEvent>& events, const std::string& path) {
+  const auto head = events.empty() || events.front().kind != "open"
+                        ? std::optional<Json>()
+                        : parse_json(events.front().body);
+  if (!head || !head->is_object())
+    return invalid_input(path + ": expected a journal that begins with its cluster, found another");
+  return *head;
+}
+
+}  // namespace
+
+struct Service::Impl {
+  std::function<double()> clock;
+  double began_s = 0;  // when the journal began, in seconds since 1970
+  double last_s = 0;   // of the last event
+  Journal journal;
+  std::unique_ptr<State> state;
+
+  // Returns the time for the next event, which is later than all others.
+  double now() {
+    last_s = std::max(std::nextafter(last_s, kNever), clock() - began_s);
+    return last_s;
+  }
+
+  Status record(double at_s, const char* kind, const Json& body) {
+    return journal.append({at_s, kind, dumped(body)});
+  }
+
+  Result<Json> submit(const Json& request) {
+    TESSERA_TRY(Submission job, parse_submission(request));
+    TESSERA_TRY(job.steps, steps_of_run(job.run_file));
+    TESSERA_TRY_VOID(state->check(job));
+    const double at_s = now();
+    if (const Status done = record(at_s, "submit", share::to_json(job)); !done)
+      return tl::unexpected<Error>(done.error());
+    state->submit(job, at_s);
+    return Json{{"submitted", job.name}};
+  }
+
+  Result<int> job_of(const Json& request) const {
+    const std::string name = request.value("job", std::string());
+    const int job = state->find(name);
+    if (job >= 0) return job;
+    return invalid_input(fmt::format("expected a job of {}, found '{}'", state->names(), name));
+  }
+
+  Result<Json> cancel(const Json& request) {
+    TESSERA_TRY(const int job, job_of(request));
+    const LiveState is = state->workers().state(job);
+    if (is != LiveState::kWaiting && is != LiveState::kRunning) {
+      return invalid_input(fmt::format("expected a job that has not ended, found that '{}' is {}",
+                                       request.value("job", ""), state_name(is)));
+    }
+    TESSERA_TRY_VOID(record(now(), "cancel", {{"job", request.value("job", "")}}));
+    state->workers().cancel(job);
+    return Json{{"cancelled", request.value("job", "")}};
+  }
+
+  Result<Json> drain(const Json& request) {
+    const auto node = request.find("node");
+    const auto& nodes = state->machines().nodes;
+    const int count = static_cast<int>(nodes.size());
+    if (node == request.end() || !node->is_number_integer() || node->get<int64_t>() < 0 ||
+        node->get<int64_t>() >= count) {
+      return invalid_input(fmt::format("expected a node from 0 to {}, found {}", count - 1,
+                                       node == request.end() ? "none" : shown(*node)));
+    }
+    TESSERA_TRY_VOID(record(now(), "drain", {{"node", *node}}));
+    state->drain(node->get<int>());
+    TESSERA_TRY_VOID(state->workers().carry_out());
+    return Json{{"drained", *node}};
+  }
+
+  Result<Json> explain(const Json& request) const {
+    TESSERA_TRY(const int job, job_of(request));
+    return state->job_json(job);
+  }
+};
+
+Service::Service(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Service::Service(Service&&) noexcept = default;
+Service& Service::operator=(Service&&) noexcept = default;
+Service::~Service() = default;
+
+Result<Service> Service::open(const ServiceOptions& options) {
+  std::error_code failed;
+  std::filesystem::create_directories(options.folder, failed);
+  if (failed)
+    return fault(fmt::format("{}: cannot make the folder: {}", options.folder, failed.message()));
+  std::filesystem::permissions(options.folder, std::filesystem::perms::owner_all, failed);
+  const std::string path = options.folder + "/journal";
+  TESSERA_TRY(Journal journal, Journal::open(path));
+  TESSERA_TRY(std::vector<JournalEvent> events, journal.events());
+  const Json own{{"cluster", options.cluster}, {"policy", options.policy}, {"seed", options.seed}};
+  if (events.empty()) {
+    Json head = own;
+    head["began_s"] = options.now_s();
+    // An unknown policy or cluster must not leave a journal behind that nothing can open.
+    TESSERA_TRY_VOID(State::open(head, options.program, options.folder));
+    events.push_back({0, "open", dumped(head)});
+    TESSERA_TRY_VOID(journal.append(events.front()));
+  }
+  TESSERA_TRY(const Json head, head_of(events, path));
+  for (const auto& [key, value] : own.items()) {
+    if (head.value(key, Json()) != value) {
+      return invalid_input(fmt::format("{}: expected the {} of the journal, {}, found {}", path,
+                                       key, dumped(head.value(key, Json())), dumped(value)));
+    }
+  }
+  TESSERA_TRY(auto state, State::open(head, options.program, options.folder));
+  TESSERA_TRY_VOID(state->apply(events, path));
+  TESSERA_TRY_VOID(state->workers().carry_out());
+  return Service(
+      std::make_unique<Impl>(Impl{options.now_s, head.value("began_s", 0.0), events.back().at_s,
+                                  std::move(journal), std::move(state)}));
+}
+
+Result<nlohmann::json> Service::answer(const nlohmann::json& request) {
+  Impl& own = *impl_;
+  const auto word = request.find("do");
+  const std::string what =
+      word != request.end() && word->is_string() ? word->get<std::string>() : "";
+  Result<Json> out = invalid_input(
+      fmt::format("do: expected submit, status, explain, cancel or drain, found '{}'", what));
+  try {
+    if (what == "submit") out = own.submit(request);
+    if (what == "status") out = own.state->status(own.clock() - own.began_s);
+    if (what == "explain") out = own.explain(request);
+    if (what == "cancel") out = own.cancel(request);
+    if (what == "drain") out = own.drain(request);
+  } catch (const Json::exception&) {
+    out = invalid_input("expected texts and numbers in the request, found another type");
+  }
+  if (out) return out;
+  if (out.error().code == ErrorCode::kFault) return out;
+  return error_answer(out.error());
+}
+
+Status Service::round() {
+  Impl& own = *impl_;
+  Observation seen = own.state->workers().observe(own.state->shown());
+  const Json seen_json = share::to_json(seen);
+  const double at_s = own.now();
+  const std::vector<Change> changes = own.state->round(at_s, std::move(seen));
+  TESSERA_TRY_VOID(own.record(at_s, "round", {{"seen", seen_json}, {"decided", to_json(changes)}}));
+  return own.state->workers().carry_out();
+}
+
+bool Service::is_idle() const { return impl_->state->is_idle(); }
+
+Result<Replayed> replay_journal(const std::string& path) {
+  TESSERA_TRY(const Journal journal, Journal::read(path));
+  TESSERA_TRY(const std::vector<JournalEvent> events, journal.events());
+  TESSERA_TRY(const Json head, head_of(events, path));
+  TESSERA_TRY(const auto state, State::open(head, "", ""));
+  TESSERA_TRY_VOID(state->apply(events, path));
+  return state->replayed();
+}
+
+}  // namespace tessera::share

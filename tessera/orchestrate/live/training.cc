@@ -1,0 +1,204 @@
+#include "tessera/orchestrate/live/training.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "tessera/base/json_text.h"
+#include "tessera/base/text.h"
+#include "tessera/base/text_file.h"
+#include "tessera/base/toml.h"
+
+namespace tessera::share {
+namespace {
+
+constexpr int kMostGpus = 100'000;
+constexpr int64_t kMostRunFile = 1 << 20;  // bytes
+constexpr size_t kMostName = 64;
+constexpr std::streamoff kTail = 8192;  // bytes at the end of a log that are looked at
+
+Status check_name(const std::string& name) {
+  const bool is_plain = !name.empty() && name.size() <= kMostName && name.front() != '.' &&
+                        std::all_of(name.begin(), name.end(), [](unsigned char c) {
+                          return std::isalnum(c) != 0 || c == '-' || c == '_' || c == '.';
+                        });
+  if (is_plain) return {};
+  return invalid_input(
+      fmt::format("name: expected 1 to {} letters, digits, '-', '_' and '.', found {}", kMostName,
+                  shown(nlohmann::json(name))));
+}
+
+template <class T>
+Status read_key(const nlohmann::json& json, const char* key, const char* expected, T& out) {
+  const auto found = json.find(key);
+  if (found == json.end()) return {};
+  const bool fits = std::is_same_v<T, std::string> ? found->is_string()
+                    : std::is_integral_v<T>        ? found->is_number_integer()
+                                                   : found->is_number();
+  if (!fits)
+    return invalid_input(fmt::format("{}: expected {}, found {}", key, expected, shown(*found)));
+  out = found->get<T>();
+  return {};
+}
+
+}  // namespace
+
+std::string Submission::plan_on(int gpus_now) const {
+  std::string out = plan;
+  for (size_t at = 0; (at = out.find("{}", at)) != std::string::npos;)
+    out.replace(at, 2, std::to_string(gpus_now));
+  return out;
+}
+
+nlohmann::json to_json(const Submission& job) {
+  nlohmann::json out{{"name", job.name},      {"run", job.run_file}, {"folder", job.folder},
+                     {"plan", job.plan},      {"gpus", job.gpus},    {"least", job.least_gpus},
+                     {"most", job.most_gpus}, {"steps", job.steps}};
+  if (job.deadline_s < kNever) out["deadline_s"] = job.deadline_s;
+  return out;
+}
+
+Result<Submission> parse_submission(const nlohmann::json& json) {
+  Submission out;
+  TESSERA_TRY_VOID(read_key(json, "name", "a text", out.name));
+  TESSERA_TRY_VOID(check_name(out.name));
+  TESSERA_TRY_VOID(read_key(json, "run", "the path of a run file", out.run_file));
+  TESSERA_TRY_VOID(read_key(json, "folder", "the path of a folder", out.folder));
+  for (const auto& [key, path] :
+       {std::pair("run", &out.run_file), std::pair("folder", &out.folder)}) {
+    if (!path->starts_with("/") || path->find('\0') != std::string::npos)
+      return invalid_input(fmt::format("{}: expected an absolute path, found {}", key,
+                                       shown(nlohmann::json(*path))));
+  }
+  TESSERA_TRY_VOID(read_key(json, "plan", "a text", out.plan));
+  if (out.plan.find('\0') != std::string::npos)
+    return invalid_input("plan: expected a text without zero bytes, found one");
+  TESSERA_TRY_VOID(read_key(json, "gpus", "a whole number", out.gpus));
+  out.least_gpus = out.most_gpus = out.gpus;
+  if (out.is_elastic()) out.least_gpus = 1;
+  TESSERA_TRY_VOID(read_key(json, "least", "a whole number", out.least_gpus));
+  TESSERA_TRY_VOID(read_key(json, "most", "a whole number", out.most_gpus));
+  TESSERA_TRY_VOID(read_key(json, "deadline_s", "a number of seconds", out.deadline_s));
+  TESSERA_TRY_VOID(read_key(json, "steps", "a whole number", out.steps));
+  if (!(1 <= out.least_gpus && out.least_gpus <= out.gpus && out.gpus <= out.most_gpus &&
+        out.most_gpus <= kMostGpus)) {
+    return invalid_input(
+        fmt::format("gpus: expected 1 <= least <= gpus <= most <= {}, found {}, {} and {}",
+                    kMostGpus, out.least_gpus, out.gpus, out.most_gpus));
+  }
+  if (!out.is_elastic() && out.least_gpus != out.most_gpus) {
+    return invalid_input(
+        "plan: expected {} for the number of GPUs in the plan of a job of several sizes, found "
+        "none");
+  }
+  return out;
+}
+
+Result<int64_t> steps_of_run(const std::string& run_file) {
+  TESSERA_TRY(const std::string text, read_text_file(run_file, kMostRunFile));
+  TESSERA_TRY(const toml::table run, parse_toml(text, run_file));
+  if (!run["checkpoint"]["dir"].value<std::string>()) {
+    return invalid_input(
+        run_file +
+        ": expected checkpoint = { dir = ..., every = ... }, so that the job can be "
+        "stopped and moved, found none");
+  }
+  const int64_t steps = run["steps"].value_or(int64_t{100});
+  if (steps < 1)
+    return invalid_input(fmt::format("{}: steps: expected at least 1, found {}", run_file, steps));
+  return steps;
+}
+
+double MeasuredSpeeds::steps_per_s(const Shape& shape, BatchRule) const {
+  const int gpus = shape.total();
+  if (gpus < least_ || gpus > most_) return 0;
+  if (measured_.empty()) return gpus;  // nothing is known but the proportion
+  const auto nearest =
+      std::min_element(measured_.begin(), measured_.end(), [&](const auto& a, const auto& b) {
+        return std::abs(a.first - gpus) < std::abs(b.first - gpus);
+      });
+  return nearest->second * gpus / nearest->first;
+}
+
+RunProgress progress_in(const std::string& log_path) {
+  RunProgress out;
+  std::ifstream in(log_path, std::ios::binary | std::ios::ate);
+  if (!in) return out;
+  const std::streamoff size = in.tellg();
+  in.seekg(std::max<std::streamoff>(0, size - kTail));
+  std::string line;
+  while (std::getline(in, line)) {
+    if (in.eof()) break;  // it is still being written
+    const auto json = parse_json(line);
+    if (!json || !json->is_object()) continue;
+    const auto step = json->find("step"), seconds = json->find("step_time_s");
+    if (step == json->end() || !step->is_number_integer()) continue;
+    out.step = step->get<int64_t>();
+    if (seconds != json->end() && seconds->is_number() && seconds->get<double>() > 0)
+      out.steps_per_s = 1 / seconds->get<double>();
+  }
+  return out;
+}
+
+Training::Training(Training&& other) noexcept : process_(std::exchange(other.process_, -1)) {}
+Training& Training::operator=(Training&& other) noexcept {
+  std::swap(process_, other.process_);
+  return *this;
+}
+
+Training::~Training() {
+  if (process_ <= 0) return;
+  ::kill(process_, SIGKILL);
+  while (::waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+Result<Training> Training::start(const std::string& program, const Submission& job, int gpus,
+                                 const std::string& log_path) {
+  std::vector<std::string> words{program, "train", job.run_file, "--resume", "--json"};
+  if (!job.plan.empty()) {
+    words.emplace_back("--plan");
+    words.push_back(job.plan_on(gpus));
+  }
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  const int log = ::open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (log < 0) return fault(fmt::format("{}: cannot write: {}", log_path, std::strerror(errno)));
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent || ::chdir(job.folder.c_str()) != 0) ::_exit(127);
+    const int nothing = ::open("/dev/null", O_RDONLY);
+    ::dup2(nothing, 0);
+    ::dup2(log, 1);
+    ::dup2(log, 2);
+    ::execv(program.c_str(), arguments.data());
+    ::_exit(127);
+  }
+  ::close(log);
+  if (child < 0) return fault(fmt::format("cannot start a process: {}", std::strerror(errno)));
+  return Training(child);
+}
+
+std::optional<Training::End> Training::ended() {
+  int status = 0;
+  if (process_ <= 0 || ::waitpid(process_, &status, WNOHANG) != process_) return {};
+  process_ = -1;
+  return End{WIFEXITED(status) ? WEXITSTATUS(status) : 0,
+             WIFSIGNALED(status) ? WTERMSIG(status) : 0};
+}
+
+}  // namespace tessera::share

@@ -1,0 +1,81 @@
+// A training run as a job of a live controller: how it is submitted, started, looked at and ended.
+//
+// A run is a process of `tessera train --resume`, with a plan for the GPUs that it has. Its state is in
+// the checkpoints of its run file, so it may be killed at any moment: the next start goes on from the
+// newest one. A process ends with the controller that started it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "tessera/orchestrate/share/job.h"
+#include "tessera/orchestrate/workloads/rated_job.h"
+
+namespace tessera::share {
+
+// A request to run something. All of it comes from outside; it reaches no shell.
+struct Submission {
+  std::string name, run_file, folder;  // folder: where the process runs
+  // The plan, in which {} stands for the number of GPUs; "": that of the run file, and the job always
+  // has the GPUs that it asked for.
+  std::string plan;
+  int gpus = 1, least_gpus = 1, most_gpus = 1;
+  double deadline_s = kNever;  // seconds from the submission
+  int64_t steps = 0;           // of the run file
+  bool is_elastic() const { return plan.find("{}") != std::string::npos; }
+  std::string plan_on(int gpus) const;
+};
+nlohmann::json to_json(const Submission& job);
+// Errors: a key of another type or value, with its name.
+Result<Submission> parse_submission(const nlohmann::json& json);
+// Reads the steps of the run file and checks that it writes checkpoints.
+Result<int64_t> steps_of_run(const std::string& run_file);
+
+// The speed of a job: what has been measured, and between and beyond that in proportion to the GPUs.
+class MeasuredSpeeds : public Speeds {
+ public:
+  MeasuredSpeeds(int least, int most) : least_(least), most_(most) {}
+  void measured(int gpus, double steps_per_s) { measured_[gpus] = steps_per_s; }
+  double steps_per_s(const Shape& shape, BatchRule rule) const override;
+  int least_gpus() const override { return least_; }
+  int most_gpus(BatchRule) const override { return most_; }
+
+ private:
+  int least_, most_;
+  std::map<int, double> measured_;  // by number of GPUs
+};
+
+// How far a run is, as its log says.
+struct RunProgress {
+  int64_t step = 0;
+  double steps_per_s = 0;  // 0: not known yet
+};
+RunProgress progress_in(const std::string& log_path);
+
+// A process that trains. Destroying the object kills it.
+class Training {
+ public:
+  // Starts `program train`. Its output is appended to the log.
+  static Result<Training> start(const std::string& program, const Submission& job, int gpus,
+                                const std::string& log_path);
+  Training(Training&& other) noexcept;
+  Training& operator=(Training&& other) noexcept;
+  ~Training();
+  // How the process ended; nothing while it runs.
+  struct End {
+    int exit_code = 0, signal = 0;
+  };
+  std::optional<End> ended();
+  pid_t process() const { return process_; }
+
+ private:
+  explicit Training(pid_t process) : process_(process) {}
+  pid_t process_ = -1;
+};
+
+}  // namespace tessera::share
