@@ -81,6 +81,8 @@ Result<ClusterRun> simulate_cluster(const ClusterOptions& options) {
   share::ControllerOptions settings;
   settings.round_s = options.round_s.value_or(out.workload.round_s);
   settings.switching.seconds = options.switch_s.value_or(out.workload.switch_s);
+  settings.switching.live_seconds =
+      options.switch_s ? *options.switch_s : out.workload.live_switch_s;
   const size_t count = out.workload.jobs.size();
   settings.progress = [&](double now_s, size_t done) {
     line.say(fmt::format("{} of {} jobs are done at {:.1f} h", done, count, now_s / 3600));
