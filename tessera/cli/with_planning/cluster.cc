@@ -12,6 +12,7 @@
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/cli/with_planning/progress_line.h"
 #include "tessera/orchestrate/share/metrics.h"
+#include "tessera/orchestrate/share/page.h"
 #include "tessera/orchestrate/workloads/workload.h"
 
 namespace tessera::cli {
@@ -20,10 +21,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct ClusterOptions {
-  std::string action, trace, cluster, policy = "fifo", format, traces;
+  std::string action, trace, cluster, policy = "default", format, traces, page;
   std::vector<std::string> prices;
   std::optional<double> round_s, switch_s;
-  std::string link;
   uint64_t seed = 1;
   bool json = false, list_jobs = false;
 };
@@ -112,6 +112,9 @@ Json summary_json(const ClusterRun& run, const ClusterOptions& options) {
            {"utilisation", s.utilisation},
            {"finish_time_fairness",
             {{"mean", s.mean_fairness}, {"worst", s.worst_fairness}, {"over_1", s.unfair}}},
+           {"decisions", run.outcome.decisions},
+           {"longest_decision_s", run.outcome.longest_decision_s},
+           {"decisions_s", run.outcome.all_decisions_s},
            {"deadlines", s.deadlines},
            {"missed_deadlines", s.missed_deadlines},
            {"left_out", run.workload.left_out}};
@@ -133,7 +136,8 @@ Json jobs_json(const ClusterRun& run) {
                    {"restarts", outcome.usage.switches},
                    {"gpu_s", outcome.usage.gpu_seconds},
                    {"waited_s", outcome.waited_s},
-                   {"waits_for", outcome.waits_for.text}});
+                   {"waits_for", outcome.waits_for.text},
+                   {"waits_at_s", outcome.waits_for.at_s}});
   }
   return out;
 }
@@ -158,8 +162,8 @@ std::string wait_table(const ClusterRun& run, bool all) {
                fmt::format("{:.0f} s", jobs[i].waited_s),
                fmt::format("{}", jobs[i].usage.switches)});
     if (jobs[i].waits_for.text.empty()) continue;
-    reasons += fmt::format("  {}: {} ({})\n", job.name, jobs[i].waits_for.text,
-                           share::time_text(jobs[i].waits_for.at_s));
+    reasons += fmt::format("  {}: at {}: {}\n", job.name,
+                           share::time_text(jobs[i].waits_for.at_s), jobs[i].waits_for.text);
   }
   if (shown == 0) return "";
   return (all ? "\n" : "\nThe longest waits\n") + table.to_string() +
@@ -195,6 +199,15 @@ std::string cluster_text(const ClusterRun& run, const ClusterOptions& options) {
 
 Result<int> run_cluster(const ClusterOptions& options) {
   TESSERA_TRY(const ClusterRun run, simulate_cluster(options));
+  if (!options.page.empty()) {
+    const share::PageText text{
+        fmt::format("{} on {} under {}", options.trace, options.cluster, options.policy),
+        fmt::format("tessera cluster simulate {} --cluster {} --policy {} --seed {}", options.trace,
+                    options.cluster, options.policy, options.seed)};
+    TESSERA_TRY_VOID(write_file(options.page,
+                                share::to_page(text, run.workload.jobs, run.machines, run.outcome,
+                                               run.summary)));
+  }
   if (!options.json) return print(cluster_text(run, options));
   Json out = summary_json(run, options);
   out["jobs"] = jobs_json(run);
@@ -242,12 +255,14 @@ void add_cluster(Commands& commands) {
       .at_least(0);
   command.option("--price", options->prices, "TYPE=USD an hour of a GPU, once for each type")
       .one_value_each();
+  command.option("-o,--out", options->page, "Write a page about the run: nodes, sizes, queue, reasons");
   command.flag("--jobs", options->list_jobs, "List all jobs, with why they waited");
   command.flag("--json", options->json, "Print JSON");
   command.footer("Policies:\n" + summaries + "\nFormats of traces:\n" + formats +
                  "\nExamples:\n"
                  "  tessera cluster simulate workload-1.csv --cluster 16x4 --policy tiresias\n"
-                 "  tessera cluster simulate ones:jobs=50 --cluster 16x4 --policy fifo --seed 3\n");
+                 "  tessera cluster simulate ones:jobs=50 --cluster 16x4 --seed 3 -o run.html\n"
+                 "  tessera cluster simulate jobs.sacct --cluster 40x8 --policy fifo --json\n");
   command.action([options] { return run_cluster(*options); });
 }
 

@@ -37,13 +37,14 @@ class Loop {
     double next_s = 0;
     while (done < jobs_.size()) {
       next_s = next_round(next_s);
-      if (next_s > options_.most_s) return never_ends(done);
+      if (next_s > options_.most_s || idle_ > options_.most_idle) return never_ends(done);
       count_waiting(next_s - now_s_);
       clock_.wait_until(next_s);
       const std::vector<Ending> ended = workers_.work_until(next_s);
       now_s_ = next_s;
       for (const Ending& ending : ended) end(ending);
       done += ended.size();
+      idle_ = ended.empty() ? idle_ + 1 : 0;
       const size_t seen = admission_.submitted_by(now_s_);
       const bool is_new = seen > seen_;
       for (; seen_ < seen; ++seen_) active_.push_back(static_cast<int>(seen_));
@@ -204,7 +205,7 @@ class Loop {
   std::vector<Wait> waits_;
   std::vector<int> active_;  // submitted and not done
   Outcome out_;
-  size_t seen_ = 0;
+  size_t seen_ = 0, idle_ = 0;
   double now_s_ = 0, wakes_s_ = kNever;
   bool is_changed_ = false;
 };
