@@ -9,9 +9,11 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/with_planning/cluster_live.h"
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/cli/with_planning/progress_line.h"
 #include "tessera/orchestrate/share/metrics.h"
+#include "tessera/orchestrate/share/page.h"
 #include "tessera/orchestrate/workloads/workload.h"
 
 namespace tessera::cli {
@@ -20,10 +22,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct ClusterOptions {
-  std::string action, trace, cluster, policy = "fifo", format, traces;
+  std::string action, trace, cluster, policy = "default", format, traces, page;
   std::vector<std::string> prices;
   std::optional<double> round_s, switch_s;
-  std::string link;
   uint64_t seed = 1;
   bool json = false, list_jobs = false;
 };
@@ -81,6 +82,8 @@ Result<ClusterRun> simulate_cluster(const ClusterOptions& options) {
   share::ControllerOptions settings;
   settings.round_s = options.round_s.value_or(out.workload.round_s);
   settings.switching.seconds = options.switch_s.value_or(out.workload.switch_s);
+  settings.switching.live_seconds =
+      options.switch_s ? *options.switch_s : out.workload.live_switch_s;
   const size_t count = out.workload.jobs.size();
   settings.progress = [&](double now_s, size_t done) {
     line.say(fmt::format("{} of {} jobs are done at {:.1f} h", done, count, now_s / 3600));
@@ -110,6 +113,9 @@ Json summary_json(const ClusterRun& run, const ClusterOptions& options) {
            {"utilisation", s.utilisation},
            {"finish_time_fairness",
             {{"mean", s.mean_fairness}, {"worst", s.worst_fairness}, {"over_1", s.unfair}}},
+           {"decisions", run.outcome.decisions},
+           {"longest_decision_s", run.outcome.longest_decision_s},
+           {"decisions_s", run.outcome.all_decisions_s},
            {"deadlines", s.deadlines},
            {"missed_deadlines", s.missed_deadlines},
            {"left_out", run.workload.left_out}};
@@ -131,7 +137,8 @@ Json jobs_json(const ClusterRun& run) {
                    {"restarts", outcome.usage.switches},
                    {"gpu_s", outcome.usage.gpu_seconds},
                    {"waited_s", outcome.waited_s},
-                   {"waits_for", outcome.waits_for.text}});
+                   {"waits_for", outcome.waits_for.text},
+                   {"waits_at_s", outcome.waits_for.at_s}});
   }
   return out;
 }
@@ -156,8 +163,8 @@ std::string wait_table(const ClusterRun& run, bool all) {
                fmt::format("{:.0f} s", jobs[i].waited_s),
                fmt::format("{}", jobs[i].usage.switches)});
     if (jobs[i].waits_for.text.empty()) continue;
-    reasons += fmt::format("  {}: {} ({})\n", job.name, jobs[i].waits_for.text,
-                           share::time_text(jobs[i].waits_for.at_s));
+    reasons += fmt::format("  {}: at {}: {}\n", job.name,
+                           share::time_text(jobs[i].waits_for.at_s), jobs[i].waits_for.text);
   }
   if (shown == 0) return "";
   return (all ? "\n" : "\nThe longest waits\n") + table.to_string() +
@@ -192,7 +199,19 @@ std::string cluster_text(const ClusterRun& run, const ClusterOptions& options) {
 }
 
 Result<int> run_cluster(const ClusterOptions& options) {
+  if (options.trace.empty()) return invalid_input("cluster simulate: expected jobs, found none");
+  if (options.cluster.empty())
+    return invalid_input("cluster simulate: expected --cluster NODESxGPUS, as 16x4, found none");
   TESSERA_TRY(const ClusterRun run, simulate_cluster(options));
+  if (!options.page.empty()) {
+    const share::PageText text{
+        fmt::format("{} on {} under {}", options.trace, options.cluster, options.policy),
+        fmt::format("tessera cluster simulate {} --cluster {} --policy {} --seed {}", options.trace,
+                    options.cluster, options.policy, options.seed)};
+    TESSERA_TRY_VOID(write_file(options.page,
+                                share::to_page(text, run.workload.jobs, run.machines, run.outcome,
+                                               run.summary)));
+  }
   if (!options.json) return print(cluster_text(run, options));
   Json out = summary_json(run, options);
   out["jobs"] = jobs_json(run);
@@ -203,16 +222,16 @@ Result<int> run_cluster(const ClusterOptions& options) {
 
 void add_cluster(Commands& commands) {
   const auto options = std::make_shared<ClusterOptions>();
-  Command command = commands.add("cluster", "Share a cluster: simulate jobs under a policy");
-  command.option("ACTION", options->action, "simulate").required().one_of({"simulate"});
-  command
-      .option("TRACE", options->trace,
-              "Jobs: a file of a format below, or a generator as ones:jobs=50")
-      .required();
-  command
-      .option("--cluster", options->cluster,
-              "Nodes x GPUs, as 16x4; of several types as k80:4x4,v100:8x4")
-      .required();
+  const auto live = std::make_shared<LiveOptions>();
+  Command command = commands.add("cluster", "Share a cluster: simulate jobs, or run them");
+  std::vector<std::string> actions = live_actions();
+  actions.insert(actions.begin(), "simulate");
+  command.option("ACTION", options->action, join(actions, ", ")).required().one_of(actions);
+  command.option("TARGET", options->trace,
+                 "simulate: jobs, a file of a format below or a generator as ones:jobs=50; submit: a "
+                 "run file; explain, cancel: a job; drain: a node; replay: a journal");
+  command.option("--cluster", options->cluster,
+                 "Nodes x GPUs, as 16x4; of several types as k80:4x4,v100:8x4");
   std::vector<std::string> names;
   std::string summaries;
   for (const share::PolicyInfo& policy : share::policies()) {
@@ -240,13 +259,29 @@ void add_cluster(Commands& commands) {
       .at_least(0);
   command.option("--price", options->prices, "TYPE=USD an hour of a GPU, once for each type")
       .one_value_each();
+  command.option("-o,--out", options->page, "Write a page about the run: nodes, sizes, queue, reasons");
+  add_live_options(command, *live);
   command.flag("--jobs", options->list_jobs, "List all jobs, with why they waited");
   command.flag("--json", options->json, "Print JSON");
   command.footer("Policies:\n" + summaries + "\nFormats of traces:\n" + formats +
                  "\nExamples:\n"
                  "  tessera cluster simulate workload-1.csv --cluster 16x4 --policy tiresias\n"
-                 "  tessera cluster simulate ones:jobs=50 --cluster 16x4 --policy fifo --seed 3\n");
-  command.action([options] { return run_cluster(*options); });
+                 "  tessera cluster simulate ones:jobs=50 --cluster 16x4 --seed 3 -o run.html\n"
+                 "  tessera cluster simulate jobs.sacct --cluster 40x8 --policy fifo --json\n"
+                 "  tessera cluster serve --cluster 1x4 --policy fifo &\n"
+                 "  tessera cluster submit run.toml --gpus 2 --plan 'data_parallel({})'\n"
+                 "  tessera cluster status\n");
+  command.action([options, live]() -> Result<int> {
+    if (options->action == "simulate") return run_cluster(*options);
+    live->action = options->action;
+    live->target = options->trace;
+    live->cluster = options->cluster;
+    live->policy = options->policy;
+    live->seed = options->seed;
+    live->json = options->json;
+    if (options->round_s) live->round_s = *options->round_s;
+    return run_live(*live);
+  });
 }
 
 }  // namespace tessera::cli

@@ -174,6 +174,22 @@ const std::vector<std::string>& live_actions() {
   return all;
 }
 
+void add_live_options(Command& command, LiveOptions& options) {
+  command.option("--dir", options.folder,
+                 "Folder of the live controller: journal, socket, logs; default .tessera-cluster");
+  command.option("--listen", options.listen, "Also listen on, or ask at, this HOST:PORT");
+  command.option("--token", options.token, "File with the token of --listen on its first line");
+  command.flag("--until-idle", options.until_idle, "serve: end when all jobs have ended");
+  command.option("--name", options.name, "submit: name of the job; default: of the run file");
+  command.option("--gpus", options.gpus, "submit: GPUs that the job asks for; default 1").ranks();
+  command.option("--plan", options.plan,
+                 "submit: the plan, with {} for the number of GPUs; default: the run's");
+  command.option("--least", options.least, "submit: fewest GPUs of a plan with {}; default 1").ranks();
+  command.option("--most", options.most, "submit: most GPUs; default: --gpus").ranks();
+  command.option("--deadline", options.deadline_s, "submit: seconds in which it must end")
+      .at_least(0);
+}
+
 Result<int> run_live(const LiveOptions& options) {
   if (options.action == "serve") return serve(options);
   if (options.action == "replay") return replay(options);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/base/result.h"
+#include "tessera/cli/cli.h"
 
 namespace tessera::cli {
 
@@ -26,6 +27,7 @@ struct LiveOptions {
 };
 
 const std::vector<std::string>& live_actions();
+void add_live_options(Command& command, LiveOptions& options);
 Result<int> run_live(const LiveOptions& options);
 
 }  // namespace tessera::cli

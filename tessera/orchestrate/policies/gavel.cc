@@ -3,7 +3,8 @@
 //   maximise  min over jobs of  gpus / weight * sum over types of T[job, type] X[job, type] / T[job]
 //   X in [0, 1],  sum over types of X <= 1 for each job,  sum over jobs of X gpus <= GPUs of each type,
 // where T[job] is the speed with an equal share of each type. In each round the pairs of job and type
-// with the greatest X, over the share of time that the job has had on the type, get their GPUs.
+// with the greatest X, over the share of time that the job has had on the type, get their GPUs. A round
+// takes at least six minutes; until its end running jobs keep their GPUs, and waiting ones may start.
 //
 // The program has many optima. Ours is the vertex that the simplex method of linear_program.h reaches,
 // so single rounds may differ from those of other solvers.
@@ -17,6 +18,8 @@
 namespace tessera::share {
 namespace {
 
+constexpr double kRound_s = 360;
+
 class Gavel : public Policy {
  public:
   Decision decide(const View& view) override {
@@ -27,6 +30,8 @@ class Gavel : public Policy {
       shares_ = solve_shares(view);
       solved_for_ = jobs;
     }
+    const bool is_round = view.now_s - round_s_ >= kRound_s - 1e-6;
+    if (is_round) round_s_ = view.now_s;
     struct Pair {
       double priority;
       size_t job;
@@ -36,6 +41,12 @@ class Gavel : public Policy {
     for (size_t i = 0; i < view.jobs.size(); ++i) {
       for (size_t type = 0; type < types; ++type) {
         const double share = shares_[i][type];
+        const Allocation& now = view.jobs[i].allocation;
+        if (!is_round && !now.empty()) {
+          if (view.machines->shape(now).type == static_cast<int>(type))
+            order.push_back({kNever, i, static_cast<int>(type)});
+          continue;
+        }
         if (share <= 1e-9) continue;
         const auto& had = had_s_[view.jobs[i].id];
         const double all = std::max(seen_s_[view.jobs[i].id], view.round_s);
@@ -138,7 +149,7 @@ class Gavel : public Policy {
   std::map<int, bool> had_before_;
   std::vector<std::vector<double>> shares_;
   std::vector<int> solved_for_;
-  double last_s_ = 0;
+  double last_s_ = 0, round_s_ = -kRound_s;
 };
 
 }  // namespace

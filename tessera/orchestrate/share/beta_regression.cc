@@ -9,6 +9,7 @@ namespace tessera::share {
 namespace {
 
 constexpr size_t kInputs = 5, kMostRows = 2000, kBatch = 8, kPasses = 60;
+constexpr int kDraws = 32;
 constexpr double kRate = 1e-4, kDecay = 1e-4;
 constexpr size_t kBias1 = BetaRegression::kHidden * kInputs;
 constexpr size_t kOut = kBias1 + BetaRegression::kHidden;
@@ -77,6 +78,22 @@ double BetaRegression::add_gradient(const Weights& w, const ProgressRow& row, We
   return row_loss(a, b, row.share);
 }
 
+// Draws weights several times, and keeps those with the least loss: with many draws no row is on the
+// rising side of the relu, and such weights would never change.
+void BetaRegression::draw_weights(Random& random, const std::vector<ProgressRow>& rows) {
+  double least = 0;
+  for (int draw = 0; draw < kDraws; ++draw) {
+    Weights tried{};
+    for (double& weight : tried) weight = random.normal();
+    double sum = 0;
+    for (const ProgressRow& row : rows)
+      sum += row_loss(std::max(row.epochs, 1e-3), beta_of(tried, row), row.share);
+    if (draw > 0 && sum >= least) continue;
+    least = sum;
+    weights_ = tried;
+  }
+}
+
 void BetaRegression::fit(const std::vector<ProgressRow>& rows, uint64_t seed) {
   Random random(seed, rows.size());
   std::vector<ProgressRow> drawn;
@@ -86,7 +103,7 @@ void BetaRegression::fit(const std::vector<ProgressRow>& rows, uint64_t seed) {
   if (drawn.empty()) return;
   random.shuffle(drawn);
   drawn.resize(std::min(drawn.size(), kMostRows));
-  for (double& weight : weights_) weight = random.normal();
+  draw_weights(random, drawn);
   Weights mean{}, square{};
   double decay1 = 1, decay2 = 1;
   for (size_t pass = 0; pass < kPasses; ++pass) {

@@ -5,7 +5,7 @@
 // Features x: [ln D, first loss (at most 100), epochs done, 1 - loss / first loss, accuracy], where D
 // is the size of an epoch in samples, in training and in prediction alike. The loss is the mean of
 // -log of the density; Adam, rate 1e-4, weight decay 1e-4, batches of 8, 60 passes over at most 2,000
-// rows, from weights that are drawn anew.
+// rows, from weights that are drawn anew: of 32 draws the one with the least loss.
 #pragma once
 
 #include <array>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tessera/orchestrate/share/job.h"
+#include "tessera/orchestrate/share/random.h"
 
 namespace tessera::share {
 
@@ -42,6 +43,8 @@ class BetaRegression {
   static double beta_of(const Weights& weights, const ProgressRow& row);
 
  private:
+  void draw_weights(Random& random, const std::vector<ProgressRow>& rows);
+
   Weights weights_{};
   bool is_fitted_ = false;
 };

@@ -43,6 +43,7 @@ class Rounds::Loop {
     now_s_ = out_.end_s = at_s;
     for (const Ending& ending : ended) end(ending);
     done_ += ended.size();
+    idle_ = ended.empty() ? idle_ + 1 : 0;
     const size_t seen = admission_.submitted_by(now_s_);
     const bool is_new = seen > seen_;
     for (; seen_ < seen; ++seen_) active_.push_back(static_cast<int>(seen_));
@@ -68,6 +69,7 @@ class Rounds::Loop {
   }
 
   size_t done() const { return done_; }
+  size_t idle() const { return idle_; }  // rounds since the last in which a job ended
   const Allocation& allocation(int job) const { return occupancy_.of(job); }
   WaitReason reason(int job) const {
     const Wait& wait = waits_[static_cast<size_t>(job)];
@@ -220,7 +222,7 @@ class Rounds::Loop {
   std::vector<Wait> waits_;
   std::vector<int> active_;  // submitted and not done
   Outcome out_;
-  size_t seen_ = 0, done_ = 0;
+  size_t seen_ = 0, done_ = 0, idle_ = 0;
   double now_s_ = 0, wakes_s_ = kNever;
   bool is_changed_ = false;
 };
@@ -242,7 +244,7 @@ Result<Outcome> run_jobs(const std::vector<JobSpec>& jobs, const Machines& machi
   Rounds::Loop loop(jobs, machines, policy, workers, options);
   while (loop.done() < jobs.size()) {
     const double next_s = loop.next_s();
-    if (next_s > options.most_s) return loop.never_ends();
+    if (next_s > options.most_s || loop.idle() > options.most_idle) return loop.never_ends();
     clock.wait_until(next_s);
     loop.round(next_s);
   }

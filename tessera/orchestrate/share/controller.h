@@ -69,6 +69,7 @@ struct ControllerOptions {
   double round_s = 60;
   SwitchCost switching;
   double most_s = 1e10;  // of the cluster's time, after which the run is given up
+  size_t most_idle = 1'000'000;  // decisions without an end of a job, after which it is given up
   std::function<void(double now_s, size_t done)> progress;
 };
 

@@ -214,8 +214,7 @@ Tuning Application::split(double batch, int gpus, bool is_whole) const {
 }
 
 double Application::gain(const GradientNoise& noise, double batch) const {
-  const double least = static_cast<double>(least_batch());
-  return (noise.variance + noise.square) / (noise.variance * least / batch + noise.square);
+  return statistical_gain(noise, batch / static_cast<double>(least_batch()));
 }
 
 double Application::rate(const Shape& shape, const Tuning& tuning, int64_t epoch) const {

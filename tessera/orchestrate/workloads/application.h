@@ -30,6 +30,11 @@ struct GradientNoise {
   double square = 0, variance = 0;
 };
 
+// Returns how many steps at the smallest batch a step at `scale` times that batch is worth.
+inline double statistical_gain(const GradientNoise& noise, double scale) {
+  return (noise.variance + noise.square) / (noise.variance / scale + noise.square);
+}
+
 class Application {
  public:
   // Reads the files of a folder. The batch of a GPU and pass is at most `most_local`; 0: what the file

@@ -1,5 +1,6 @@
-// Generates jobs like those of ONES: ones:jobs=50,interval=30. With kept=one, policies that keep the
-// asked batch keep that of one GPU, whatever the number of GPUs; without it that of the asked GPUs. The mix of models, their data, batches,
+// Generates jobs like those of ONES: ones:jobs=50,interval=30. Policies that keep
+// the asked batch keep that of one GPU, whatever the number of GPUs; with kept=asked that of the asked
+// GPUs. The mix of models, their data, batches,
 // rates, targets and asked GPUs is that of its trace (docs/reference/workloads.md). How fast a model
 // computes (images of 64 x 64 on a GPU of the V100 class), how long it synchronises and how many epochs
 // it needs are assumptions, in the table below; the epochs until the target are drawn.
@@ -41,7 +42,8 @@ constexpr std::array<MixModel, 10> kMix = {{
 }};
 
 constexpr double kStepOverhead_s = 0.01;
-constexpr double kInsideBytesPerS = 10e9, kBetweenBytesPerS = 5e9;
+constexpr double kInsideBytesPerS = 60e9, kBetweenBytesPerS = 12.5e9;
+constexpr double kOverlap = 0.5;  // of the computing time, during which gradients are summed, too
 constexpr double kOvershoot = 1.08;  // the accuracy without end, over the target
 
 class MixJob : public JobModel {
@@ -115,8 +117,9 @@ class MixJob : public JobModel {
   double step_s(const Shape& shape, double local) const {
     const double gpus = shape.total();
     const double bytes = 2 * (gpus - 1) / gpus * model_.gradient_bytes;
-    return kStepOverhead_s + local / model_.samples_per_s +
-           bytes / (shape.nodes() > 1 ? kBetweenBytesPerS : kInsideBytesPerS);
+    const double compute = local / model_.samples_per_s;
+    const double sum = bytes / (shape.nodes() > 1 ? kBetweenBytesPerS : kInsideBytesPerS);
+    return kStepOverhead_s + compute + std::max(0.0, sum - kOverlap * compute);
   }
 
   const MixModel& model_;
@@ -129,20 +132,21 @@ class MixJob : public JobModel {
 
 Result<Workload> generate_ones(const std::string& path, const ReadOptions& options) {
   int64_t jobs = 50;
-  double interval = 30, kept = 0;
+  double interval = 30;
+  bool keeps_one = true;
   TESSERA_TRY(const Call call, parse_call(path));
   for (const auto& [key, value] : call.arguments) {
     const auto number = parse_double(value);
-    const bool is_known = key == "jobs" || key == "interval" || (key == "kept" && value == "one");
+    const bool is_known = key == "jobs" || key == "interval" || (key == "kept" && value == "asked");
     const bool is_right = key == "kept" || (number && *number > 0 && *number <= 1e6);
     if (!is_known || !is_right) {
       return invalid_input(fmt::format("{}: expected jobs and interval as positive numbers, or "
-                                       "kept=one, found '{}={}'",
+                                       "kept=asked, found '{}={}'",
                                        path, key, value));
     }
     if (key == "jobs") jobs = static_cast<int64_t>(*number);
     if (key == "interval") interval = *number;
-    if (key == "kept") kept = 1;
+    if (key == "kept") keeps_one = false;
   }
   Random random(options.seed, 3);
   Workload out;
@@ -161,7 +165,7 @@ Result<Workload> generate_ones(const std::string& path, const ReadOptions& optio
     job.submit_s = now;
     job.gpus = std::min(model.gpus, std::max(1, options.machines.gpus(0)));
     job.model = std::make_shared<MixJob>(model, model.epoch_samples[random.below(2)], epochs,
-                                         kept > 0);
+                                         keeps_one);
     out.jobs.push_back(std::move(job));
   }
   return out;

@@ -22,10 +22,10 @@ struct Workload {
 };
 
 struct ReadOptions {
-  std::string format;      // name of the reader; empty: found from the file's head
-  std::string traces;      // folder or file of throughputs; empty: beside the workload
-  uint64_t seed = 1;       // of generators
-  Machines machines;       // of which types throughputs are wanted
+  std::string format = {};  // name of the reader; empty: found from the file's head
+  std::string traces = {};  // folder or file of throughputs; empty: beside the workload
+  uint64_t seed = 1;        // of generators
+  Machines machines = {};   // of which types throughputs are wanted
 };
 
 struct WorkloadFormat {
