@@ -21,7 +21,7 @@
 namespace tessera::cli {
 namespace {
 
-using nlohmann::json;
+using Answer = nlohmann::json;
 
 volatile std::sig_atomic_t told_to_end = 0;
 void note_end(int) { told_to_end = 1; }
@@ -47,13 +47,14 @@ Result<std::string> read_token(const std::string& path) {
 Result<int> serve(const LiveOptions& options) {
   if (options.cluster.empty())
     return invalid_input("cluster serve: expected --cluster NODESxGPUS, as 1x4, found none");
-  TESSERA_TRY(share::Service service,
-              share::Service::open({.folder = options.folder,
-                                    .cluster = options.cluster,
-                                    .policy = options.policy,
-                                    .seed = options.seed,
-                                    .program = std::filesystem::read_symlink("/proc/self/exe").string(),
-                                    .now_s = unix_time_s}));
+  TESSERA_TRY(
+      share::Service service,
+      share::Service::open({.folder = options.folder,
+                            .cluster = options.cluster,
+                            .policy = options.policy,
+                            .seed = options.seed,
+                            .program = std::filesystem::read_symlink("/proc/self/exe").string(),
+                            .now_s = unix_time_s}));
   std::vector<share::Server> servers;
   TESSERA_TRY(share::Server local, share::Server::on_unix(socket_of(options)));
   servers.push_back(std::move(local));
@@ -79,11 +80,11 @@ Result<int> serve(const LiveOptions& options) {
                                               round, std::chrono::milliseconds(50))
                                         : round;
   std::optional<Error> failed;
-  const share::Handler handler = [&](const json& request) {
+  const share::Handler handler = [&](const Answer& request) {
     auto answer = service.answer(request);
     if (answer) return *answer;
     failed = answer.error();
-    return json{{"error", {{"code", exit_code(failed->code)}, {"message", failed->message}}}};
+    return Answer{{"error", {{"code", exit_code(failed->code)}, {"message", failed->message}}}};
   };
   while (told_to_end == 0 && !(options.until_idle && service.is_idle())) {
     const auto end = std::chrono::steady_clock::now() + round;
@@ -98,12 +99,13 @@ Result<int> serve(const LiveOptions& options) {
 }
 
 // Sends a request to the controller, and returns its answer. Errors: the answer's.
-Result<json> ask(const LiveOptions& options, json request) {
+Result<Answer> ask(const LiveOptions& options, Answer request) {
   if (!options.token.empty()) {
     TESSERA_TRY(request["token"], read_token(options.token));
   }
-  TESSERA_TRY(const json answer,
-              share::ask_server(options.listen.empty() ? socket_of(options) : options.listen, request));
+  TESSERA_TRY(
+      const Answer answer,
+      share::ask_server(options.listen.empty() ? socket_of(options) : options.listen, request));
   const auto error = answer.find("error");
   if (error == answer.end() || error->is_string()) return answer;
   const std::string message = error->value("message", std::string("an error without a message"));
@@ -114,10 +116,10 @@ Result<json> ask(const LiveOptions& options, json request) {
   }
 }
 
-Result<json> submit(const LiveOptions& options) {
+Result<Answer> submit(const LiveOptions& options) {
   if (options.target.empty())
     return invalid_input("cluster submit: expected a run file, found none");
-  json request{{"do", "submit"},
+  Answer request{{"do", "submit"},
                {"run", absolute(options.target)},
                {"folder", std::filesystem::current_path().string()},
                {"plan", options.plan},
@@ -130,35 +132,36 @@ Result<json> submit(const LiveOptions& options) {
   return ask(options, request);
 }
 
-std::string jobs_table(const json& status) {
+std::string jobs_table(const Answer& status) {
   Table table({"job", "state", "GPUs", "nodes", "step", "restarts", "why"});
-  for (const json& job : status.at("jobs")) {
+  for (const Answer& job : status.at("jobs")) {
     int gpus = 0;
     std::vector<std::string> nodes;
-    for (const json& part : job.at("nodes")) {
+    for (const Answer& part : job.at("nodes")) {
       gpus += part.at(1).get<int>();
       nodes.push_back(fmt::format("{}:{}", part.at(0).get<int>(), part.at(1).get<int>()));
     }
-    table.add({job.at("name"), job.at("state"),
-               fmt::format("{} of {}", gpus, job.at("asks_for").get<int>()), join(nodes, " "),
-               fmt::format("{} of {}", job.at("step").get<int64_t>(), job.at("steps").get<int64_t>()),
-               fmt::format("{}", job.at("restarts").get<int>()),
-               job.value("error", job.value("waits_for", ""))});
+    table.add(
+        {job.at("name"), job.at("state"),
+         fmt::format("{} of {}", gpus, job.at("asks_for").get<int>()), join(nodes, " "),
+         fmt::format("{} of {}", job.at("step").get<int64_t>(), job.at("steps").get<int64_t>()),
+         fmt::format("{}", job.at("restarts").get<int>()),
+         job.value("error", job.value("waits_for", ""))});
   }
   return table.to_string();
 }
 
-Result<int> say(const LiveOptions& options, const json& answer, const std::string& text) {
+Result<int> say(const LiveOptions& options, const Answer& answer, const std::string& text) {
   if (!options.json) return print(text);
   nlohmann::ordered_json out = answer;
   return print(dumped(out) + "\n");
 }
 
 Result<int> replay(const LiveOptions& options) {
-  const std::string path =
-      options.target.empty() ? options.folder + "/journal" : options.target;
+  const std::string path = options.target.empty() ? options.folder + "/journal" : options.target;
   TESSERA_TRY(const share::Replayed replayed, share::replay_journal(path));
-  const json out{{"jobs", replayed.jobs}, {"rounds", replayed.rounds}, {"decisions", replayed.decisions}};
+  const Answer out{
+      {"jobs", replayed.jobs}, {"rounds", replayed.rounds}, {"decisions", replayed.decisions}};
   return say(options, out,
              fmt::format("{}: {} of {} in {}: all are decided again as recorded\n", path,
                          plural(static_cast<int64_t>(replayed.decisions), "decision"),
@@ -184,7 +187,8 @@ void add_live_options(Command& command, LiveOptions& options) {
   command.option("--gpus", options.gpus, "submit: GPUs that the job asks for; default 1").ranks();
   command.option("--plan", options.plan,
                  "submit: the plan, with {} for the number of GPUs; default: the run's");
-  command.option("--least", options.least, "submit: fewest GPUs of a plan with {}; default 1").ranks();
+  command.option("--least", options.least, "submit: fewest GPUs of a plan with {}; default 1")
+      .ranks();
   command.option("--most", options.most, "submit: most GPUs; default: --gpus").ranks();
   command.option("--deadline", options.deadline_s, "submit: seconds in which it must end")
       .at_least(0);
@@ -194,11 +198,12 @@ Result<int> run_live(const LiveOptions& options) {
   if (options.action == "serve") return serve(options);
   if (options.action == "replay") return replay(options);
   if (options.action == "submit") {
-    TESSERA_TRY(const json answer, submit(options));
-    return say(options, answer, fmt::format("submitted {}\n", answer.at("submitted").get<std::string>()));
+    TESSERA_TRY(const Answer answer, submit(options));
+    return say(options, answer,
+               fmt::format("submitted {}\n", answer.at("submitted").get<std::string>()));
   }
   if (options.action == "status") {
-    TESSERA_TRY(const json answer, ask(options, {{"do", "status"}}));
+    TESSERA_TRY(const Answer answer, ask(options, {{"do", "status"}}));
     return say(options, answer, jobs_table(answer));
   }
   if (options.target.empty()) {
@@ -210,10 +215,10 @@ Result<int> run_live(const LiveOptions& options) {
     if (!node)
       return invalid_input(
           fmt::format("cluster drain: expected the number of a node, found '{}'", options.target));
-    TESSERA_TRY(const json answer, ask(options, {{"do", "drain"}, {"node", *node}}));
+    TESSERA_TRY(const Answer answer, ask(options, {{"do", "drain"}, {"node", *node}}));
     return say(options, answer, fmt::format("drained node {}\n", *node));
   }
-  TESSERA_TRY(const json answer, ask(options, {{"do", options.action}, {"job", options.target}}));
+  TESSERA_TRY(const Answer answer, ask(options, {{"do", options.action}, {"job", options.target}}));
   if (options.action == "cancel")
     return say(options, answer, fmt::format("cancelled {}\n", options.target));
   const std::string why = answer.value("error", answer.value("waits_for", ""));

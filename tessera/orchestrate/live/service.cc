@@ -177,6 +177,8 @@ class State {
   }
 
   bool is_idle() const { return !jobs_.empty() && rounds_->done() == jobs_.size(); }
+  // Returns whether a round can find or change something.
+  bool has_work() const { return rounds_->done() < jobs_.size(); }
   size_t shown() const { return shown_; }
   LiveWorkers& workers() { return *workers_; }
   const Machines& machines() const { return machines_; }
@@ -334,6 +336,7 @@ Result<nlohmann::json> Service::answer(const nlohmann::json& request) {
 
 Status Service::round() {
   Impl& own = *impl_;
+  if (!own.state->has_work()) return {};
   Observation seen = own.state->workers().observe(own.state->shown());
   const Json seen_json = share::to_json(seen);
   const double at_s = own.now();

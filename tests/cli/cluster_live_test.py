@@ -1,0 +1,193 @@
+"""Runs a live controller: jobs wait, start, move and end; whoever is killed, nothing is lost."""
+import json
+import os
+import random
+import resource
+import signal
+import socket
+import subprocess
+
+from cli import RuntimeTest, main, program, run
+
+RUN = """model = "gpt:layers=2,hidden=32,heads=2,seq=16,vocab=256,dtype=float64"
+data = "random"
+precision = "float64"
+batch = 8
+steps = {steps}
+checkpoint = {{ dir = "{folder}", every = {every}, keep = 2 }}
+"""
+KILLS = 80 if "TESSERA_ALL_CASES" in os.environ else 20
+
+
+def children_of(parent):
+    out = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+                if int(file.read().rsplit(")", 1)[1].split()[1]) == parent:
+                    out.append(int(entry))
+        except OSError:
+            pass  # it has ended meanwhile
+    return out
+
+
+class Live(RuntimeTest):
+    def setUp(self):
+        super().setUp()
+        self.server = None
+        self.addCleanup(self.end)
+
+    def end(self):
+        if self.server is not None and self.server.poll() is None:
+            self.server.kill()
+            self.server.wait()
+        if self.server is not None:
+            self.server.stderr.close()
+
+    def serve(self, *options, cluster="1x2", policy="fifo", before=None):
+        """Starts a controller and waits until it listens."""
+        self.end()
+        self.server = subprocess.Popen(
+            [program(), "cluster", "serve", "--dir", self.path("live"), "--cluster", cluster, "--policy", policy, "--round", "0.1",
+             "--until-idle", *options], stderr=subprocess.PIPE, cwd=self.folder, text=True, preexec_fn=before, restore_signals=False)
+        return self.server.stderr.readline()
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def job(self, name, steps=40, every=5):
+        return self.write(f"{name}.toml", RUN.format(folder=self.path(f"checkpoints-{name}"), steps=steps, every=every))
+
+    def ask(self, action, *arguments):
+        return run("cluster", action, *arguments, "--dir", self.path("live"))
+
+    def submit(self, name, *options, **keys):
+        answer = self.ask("submit", self.job(name, **keys), *options)
+        self.assertEqual((answer.code, answer.out), (0, f"submitted {name}\n"), answer.err)
+
+    def last_loss(self, name):
+        """The loss of the last step. A process that starts behind it has none of its own."""
+        with open(self.path(f"live/{name}.log"), encoding="utf-8") as file:
+            return [json.loads(line)["loss"] for line in file if line.startswith("{") and '"loss":' in line and line.endswith("}\n")][-1]
+
+    def loss_alone(self, name, **keys):
+        path = self.write(f"alone-{name}.toml", RUN.format(folder=self.path(f"alone-{name}"), **{"every": 1000, "steps": 40, **keys}))
+        return json.loads(run("train", path, "--json").out.splitlines()[-1])["summary"]["last_loss"]
+
+    def expect_equal_replay(self):
+        answer = self.ask("replay")
+        self.assertEqual(answer.code, 0, answer.err)
+        self.assertIn("all are decided again as recorded", answer.out)
+
+    def test_jobs_wait_start_and_end(self):
+        self.assertIn("1x2 under fifo, listening on", self.serve())
+        self.submit("a", "--gpus", "2", "--plan", "data_parallel({})")
+        self.submit("b", steps=20)
+        status = json.loads(self.ask("status", "--json").out)
+        self.assertEqual([job["name"] for job in status["jobs"]], ["a", "b"])
+        self.assertEqual(self.server.wait(timeout=60), 0)
+        self.assertAlmostEqual(self.last_loss("a"), self.loss_alone("a"), delta=1e-9)
+        self.assertAlmostEqual(self.last_loss("b"), self.loss_alone("b", steps=20), delta=1e-9)
+        self.expect_equal_replay()
+
+    def test_a_job_that_is_resized_computes_the_same(self):
+        self.serve(cluster="1x4", policy="optimus")
+        for name in ("a", "b", "c"):
+            self.submit(name, "--gpus", "4", "--plan", "data_parallel({})", steps=150, every=10)
+        self.assertEqual(self.server.wait(timeout=100), 0)
+        alone = self.loss_alone("a", steps=150)
+        for name in ("a", "b", "c"):
+            self.assertAlmostEqual(self.last_loss(name), alone, delta=1e-9)
+        self.expect_equal_replay()
+
+    def test_killed_at_random_moments_nothing_is_lost(self):
+        draw = random.Random(KILLS)
+        alone = self.loss_alone("a", steps=600)
+        self.serve(policy="fifo")
+        for name in ("a", "b"):
+            self.submit(name, "--gpus", "1", "--plan", "data_parallel({})", steps=600, every=10)
+        kills = 0
+        while True:
+            try:
+                self.assertEqual(self.server.wait(timeout=draw.uniform(0.05, 0.7) if kills < KILLS else 120), 0)
+                break
+            except subprocess.TimeoutExpired:
+                workers = children_of(self.server.pid)
+                if workers and draw.random() < 0.4:
+                    os.kill(draw.choice(workers), signal.SIGKILL)
+                else:
+                    self.server.kill()
+                    self.server.wait()
+                    self.assertIn("listening on", self.serve(policy="fifo"))
+                kills += 1
+        print(f"{kills} kills")
+        for name in ("a", "b"):
+            self.assertAlmostEqual(self.last_loss(name), alone, delta=1e-9)
+        self.expect_equal_replay()
+
+    def test_cancel_and_drain(self):
+        self.serve(cluster="2x1")
+        for name in ("a", "b", "c"):
+            self.submit(name, steps=100000)
+        self.assertEqual(self.ask("drain", "7").err, "tessera: expected a node from 0 to 1, found 7\n")
+        self.assertEqual(self.ask("drain", "0").out, "drained node 0\n")
+        self.assertEqual(self.ask("cancel", "x").err, "tessera: expected a job of a, b, c, found 'x'\n")
+        for name in ("a", "b", "c"):
+            self.assertEqual(self.ask("cancel", name).out, f"cancelled {name}\n")
+        self.assertEqual(self.server.wait(timeout=60), 0)
+        self.expect_equal_replay()
+
+    def test_failures_say_why(self):
+        self.serve()
+        self.submit("a", "--plan", "data_parallel({}); touch here", "--gpus", "1")
+        self.assertEqual(self.server.wait(timeout=60), 0)
+        self.assertFalse(os.path.exists(self.path("here")))
+        self.serve("--round", "60")
+        answer = self.ask("explain", "a")
+        self.assertEqual(answer.code, 2)  # the second controller ended at once: all jobs have ended
+
+    def test_bad_input_is_one_line(self):
+        self.assertIn("found none: No such file or directory", self.ask("status").err)
+        self.serve()
+        second = run("cluster", "serve", "--dir", self.path("live"), "--cluster", "1x2", "--policy", "fifo")
+        self.assertEqual((second.code, second.err),
+                         (2, f"tessera: {self.path('live/journal')}: expected a journal that no other controller has open, found that one has\n"))
+        for options, message in ((["--gpus", "3"], "gpus: expected at most the cluster's 2, found 3"),
+                                 (["--name", "../a"], "name: expected 1 to 64 letters, digits, '-', '_' and '.', found \"../a\""),
+                                 (["--least", "1", "--gpus", "2"], "plan: expected {} for the number of GPUs in the plan of a job of several "
+                                                                   "sizes, found none")):
+            answer = self.ask("submit", self.job("a"), *options)
+            self.assertEqual((answer.code, answer.err), (2, f"tessera: {message}\n"))
+        bare = self.write("bare.toml", 'model = "gpt:layers=1"\nsteps = 3\n')
+        self.assertIn("expected checkpoint = { dir = ..., every = ... }", self.ask("submit", bare).err)
+
+    def test_a_full_disk_ends_the_controller_and_loses_nothing(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000))
+        self.serve(before=limit)
+        code = self.server.poll()
+        for i in range(40):
+            answer = self.ask("submit", self.job("a"), "--name", f"job{i}", "--plan", "data_parallel({})" + " " * 3000)
+            if answer.code != 0:
+                break
+        code = self.server.wait(timeout=60)
+        self.assertEqual(code, 3)
+        self.assertRegex(self.server.stderr.read(), r"^tessera: .*/journal: cannot write the journal: ")
+        self.serve()
+        jobs = json.loads(self.ask("status", "--json").out)["jobs"]
+        self.assertEqual([job["name"] for job in jobs], [f"job{k}" for k in range(i)])
+
+    def test_raw_bytes_on_the_socket(self):
+        self.serve()
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(self.path("live/socket"))
+            client.sendall(b"\xff{[\n")
+            self.assertIn(b"expected a request that is a JSON object", client.recv(1000))
+        self.submit("a", steps=5)
+        self.assertEqual(self.server.wait(timeout=60), 0)
+
+
+if __name__ == "__main__":
+    main()
