@@ -120,10 +120,10 @@ Result<Answer> submit(const LiveOptions& options) {
   if (options.target.empty())
     return invalid_input("cluster submit: expected a run file, found none");
   Answer request{{"do", "submit"},
-               {"run", absolute(options.target)},
-               {"folder", std::filesystem::current_path().string()},
-               {"plan", options.plan},
-               {"gpus", options.gpus}};
+                 {"run", absolute(options.target)},
+                 {"folder", std::filesystem::current_path().string()},
+                 {"plan", options.plan},
+                 {"gpus", options.gpus}};
   request["name"] =
       options.name.empty() ? std::filesystem::path(options.target).stem().string() : options.name;
   if (options.least) request["least"] = *options.least;
@@ -212,9 +212,10 @@ Result<int> run_live(const LiveOptions& options) {
   }
   if (options.action == "drain") {
     const auto node = parse_int(options.target);
-    if (!node)
+    if (!node) {
       return invalid_input(
           fmt::format("cluster drain: expected the number of a node, found '{}'", options.target));
+    }
     TESSERA_TRY(const Answer answer, ask(options, {{"do", "drain"}, {"node", *node}}));
     return say(options, answer, fmt::format("drained node {}\n", *node));
   }

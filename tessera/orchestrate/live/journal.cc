@@ -69,9 +69,10 @@ struct Journal::Impl {
     TESSERA_TRY(const int64_t application, pragma("PRAGMA application_id"));
     TESSERA_TRY(const int64_t version, pragma("PRAGMA user_version"));
     TESSERA_TRY(const int64_t tables, pragma("SELECT count(*) FROM sqlite_master"));
-    if (application != kApplication && !(application == 0 && version == 0 && tables == 0))
+    if (application != kApplication && !(application == 0 && version == 0 && tables == 0)) {
       return invalid_input(path +
                            ": expected a journal of tessera cluster, found another database");
+    }
     if (version > kVersion) {
       return invalid_input(
           fmt::format("{}: expected a journal of version {} or older, found version {}; a newer "
@@ -119,9 +120,10 @@ Result<Journal> Journal::open(const std::string& path) {
 Result<Journal> Journal::read(const std::string& path) {
   auto impl = std::make_unique<Impl>();
   impl->path = path;
-  if (sqlite3_open_v2(path.c_str(), &impl->database, SQLITE_OPEN_READONLY, nullptr) != SQLITE_OK)
+  if (sqlite3_open_v2(path.c_str(), &impl->database, SQLITE_OPEN_READONLY, nullptr) != SQLITE_OK) {
     return invalid_input(fmt::format("{}: expected a journal of tessera cluster, found none: {}",
                                      path, sqlite3_errmsg(impl->database)));
+  }
   TESSERA_TRY_VOID(impl->check());
   return Journal(std::move(impl));
 }

@@ -1,8 +1,8 @@
 // The back end of the live controller: jobs are processes on this machine.
 //
-// What the processes have done is asked once a round (observe) and then told (tell), so that a recorded
-// observation can take the place of processes when a journal is replayed. What the policy has decided
-// is first only noted (place), so that it can be recorded, and then carried out.
+// Once a round observe() looks at the processes, and tell() hands over what it found, so that a recorded
+// observation can take the place of processes when a journal is replayed. place() only notes what the
+// policy has decided, so that it can be recorded; carry_out() then does it.
 #pragma once
 
 #include <deque>
@@ -21,7 +21,7 @@ namespace tessera::share {
 enum class LiveState : uint8_t { kWaiting, kRunning, kDone, kFailed, kCancelled };
 std::string_view state_name(LiveState state);
 
-// What is seen of the jobs in one round.
+// An observation of the jobs in one round.
 struct Observation {
   struct Seen {
     int job = 0;

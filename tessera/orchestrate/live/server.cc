@@ -183,9 +183,10 @@ Result<Server> Server::on_unix(const std::string& path) {
   if (::lstat(path.c_str(), &found) == 0) {
     if (!S_ISSOCK(found.st_mode))
       return invalid_input(path + ": expected no file at the path of the socket, found one");
-    if (is_listened_to(address))
+    if (is_listened_to(address)) {
       return invalid_input(path +
                            ": expected a free socket, found that a controller listens on it");
+    }
     ::unlink(path.c_str());
   }
   auto impl = std::make_unique<Impl>();

@@ -33,7 +33,7 @@ Json error_answer(const Error& error) {
   return {{"error", {{"code", exit_code(error.code)}, {"message", error.message}}}};
 }
 
-// What the journal and requests change: the jobs and the scheduler, without processes of its own.
+// The jobs and the scheduler, which requests and a journal change.
 class State {
  public:
   // Makes the scheduler that the first event of a journal describes.
@@ -55,9 +55,10 @@ class State {
 
   // Checks a submission against the jobs and the machines.
   Status check(const Submission& job) const {
-    if (find(job.name) >= 0)
+    if (find(job.name) >= 0) {
       return invalid_input(
           fmt::format("name: expected a name of its own, found a second job '{}'", job.name));
+    }
     if (job.gpus > machines_.gpus()) {
       return invalid_input(fmt::format("gpus: expected at most the cluster's {}, found {}",
                                        machines_.gpus(), job.gpus));

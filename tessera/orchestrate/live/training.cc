@@ -77,9 +77,10 @@ Result<Submission> parse_submission(const nlohmann::json& json) {
   TESSERA_TRY_VOID(read_key(json, "folder", "the path of a folder", out.folder));
   for (const auto& [key, path] :
        {std::pair("run", &out.run_file), std::pair("folder", &out.folder)}) {
-    if (!path->starts_with("/") || path->find('\0') != std::string::npos)
+    if (!path->starts_with("/") || path->find('\0') != std::string::npos) {
       return invalid_input(fmt::format("{}: expected an absolute path, found {}", key,
                                        shown(nlohmann::json(*path))));
+    }
   }
   TESSERA_TRY_VOID(read_key(json, "plan", "a text", out.plan));
   if (out.plan.find('\0') != std::string::npos)

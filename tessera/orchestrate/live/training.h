@@ -8,11 +8,13 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
+#include "tessera/base/result.h"
 #include "tessera/orchestrate/share/job.h"
 #include "tessera/orchestrate/workloads/rated_job.h"
 
@@ -31,7 +33,7 @@ struct Submission {
   std::string plan_on(int gpus) const;
 };
 nlohmann::json to_json(const Submission& job);
-// Errors: a key of another type or value, with its name.
+// Reads a submission. Errors: a key of another type or value, with its name.
 Result<Submission> parse_submission(const nlohmann::json& json);
 // Reads the steps of the run file and checks that it writes checkpoints.
 Result<int64_t> steps_of_run(const std::string& run_file);
