@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "tessera/base/text.h"
-#include "tessera/compile/compile.h"
 #include "tessera/plan/load.h"
 
 namespace tessera {
@@ -64,13 +63,16 @@ Result<Predicted> predict_step(const std::string& model, const std::string& plan
 }  // namespace
 
 Result<Exported> export_plan(const ExportRequest& request) {
+  Exported out;
   TESSERA_TRY(const DType compute, parse_dtype(request.precision));
   TESSERA_TRY(const int64_t batch, batch_of_request(request));
-  TESSERA_TRY(Model model, build_model(request.model, batch, storage_dtype(compute)));
+  Compiler own(1);
+  Compiler& compiler = request.compiler == nullptr ? own : *request.compiler;
+  TESSERA_TRY(out.model, compiler.model(request.model, batch, storage_dtype(compute)));
+  const Model& model = *out.model;
   TESSERA_TRY_VOID(check_family(request, model));
   TESSERA_TRY(PlanText plan, load_plan_text(request.plan, model.graph, "", compute));
-  TESSERA_TRY(Recognized found, recognize({&model, plan, compute}));
-  Exported out;
+  TESSERA_TRY(Recognized found, recognize({out.model, plan, compute, &compiler}));
   ExportJob job{found.settings, found.origins,     model,      plan_label(request.plan),
                 plan.file,      request.node_size, found.notes};
   TESSERA_TRY(out.text, request.target->write(job));
@@ -89,12 +91,13 @@ Result<Exported> export_plan(const ExportRequest& request) {
   }
   out.settings = std::move(found.settings);
   out.plan_text = std::move(plan.text);
-  out.model = std::make_shared<const Model>(std::move(model));
   return out;
 }
 
 const ExportTarget* find_target_of_plan(const ExportRequest& request) {
   ExportRequest asked = request;
+  Compiler own(1);
+  if (asked.compiler == nullptr) asked.compiler = &own;
   for (const ExportTarget& target : export_targets()) {
     asked.target = &target;
     if (export_plan(asked)) return &target;

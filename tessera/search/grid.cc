@@ -185,6 +185,8 @@ Result<GridAnswer> find_in_grid(const PlanQuestion& question, const DegreeGrid& 
                                 const AcceptsPlan& accepts) {
   PlanQuestion asked = question;
   if (!grid.pipelines) asked.fixed.try_emplace("pp", "1");
+  // A launcher starts as many ranks as there are devices.
+  asked.fixed.try_emplace("devices", fmt::format("{}", question.cluster->devices()));
   asked.broken = std::make_shared<BrokenInvariants>();
   return GridSearch(asked, grid, accepts).run();
 }

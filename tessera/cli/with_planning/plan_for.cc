@@ -20,10 +20,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 ExportRequest export_request(const PlanQuestion& question, const PlanForRequest& request,
-                             const std::string& plan) {
-  return {question.model, plan,
-          question.batch, request.pricing->precision,
-          request.target, question.cluster->type_of(0).devices};
+                             const std::string& plan, Compiler& compiler) {
+  return {question.model,
+          plan,
+          question.batch,
+          request.pricing->precision,
+          request.target,
+          question.cluster->type_of(0).devices,
+          &compiler};
 }
 
 // Returns the plan in the words of people: "tp=2 cp=2 pp=4 dp=4, ZeRO-1, recompute full, 8
@@ -160,8 +164,9 @@ std::vector<std::string> plan_targets() {
 
 Result<int> plan_for(const PlanQuestion& question, const PlanForRequest& request) {
   Accepted accepted;
+  Compiler compiler(1);
   const auto accepts = [&](const std::string& plan) -> Status {
-    TESSERA_TRY(Exported exported, export_plan(export_request(question, request, plan)));
+    TESSERA_TRY(Exported exported, export_plan(export_request(question, request, plan, compiler)));
     accepted.insert_or_assign(plan, std::move(exported));
     return {};
   };
