@@ -10,11 +10,11 @@
 namespace tessera {
 namespace {
 
-Result<int64_t> batch_of_request(const ExportRequest& request) {
-  TESSERA_TRY(const int64_t batch, batch_of(request.model, request.batch, 0));
+Result<int64_t> batch_of_request(const ExportRequest& request, DType dtype, Compiler& compiler) {
+  TESSERA_TRY(const int64_t batch, compiler.batch_of(request.model, request.batch, 0, dtype));
   if (batch > 0) return batch;
-  TESSERA_TRY(const Model smallest, build_model(request.model, 1));
-  TESSERA_TRY(const Plan plan, load_plan(request.plan, smallest.graph));
+  TESSERA_TRY(const auto smallest, compiler.model(request.model, 1, dtype));
+  TESSERA_TRY(const Plan plan, load_plan(request.plan, smallest->graph));
   return smallest_batch(plan);
 }
 
@@ -65,10 +65,11 @@ Result<Predicted> predict_step(const std::string& model, const std::string& plan
 Result<Exported> export_plan(const ExportRequest& request) {
   Exported out;
   TESSERA_TRY(const DType compute, parse_dtype(request.precision));
-  TESSERA_TRY(const int64_t batch, batch_of_request(request));
   Compiler own(1);
   Compiler& compiler = request.compiler == nullptr ? own : *request.compiler;
-  TESSERA_TRY(out.model, compiler.model(request.model, batch, storage_dtype(compute)));
+  const DType dtype = storage_dtype(compute);
+  TESSERA_TRY(const int64_t batch, batch_of_request(request, dtype, compiler));
+  TESSERA_TRY(out.model, compiler.model(request.model, batch, dtype));
   const Model& model = *out.model;
   TESSERA_TRY_VOID(check_family(request, model));
   TESSERA_TRY(PlanText plan, load_plan_text(request.plan, model.graph, "", compute));

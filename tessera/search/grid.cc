@@ -3,11 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
 
+#include "tessera/base/text.h"
 #include "tessera/search/plan_search.h"
+#include "tessera/search/planner.h"
 
 namespace tessera {
 namespace {
@@ -22,16 +26,54 @@ bool has_dim(const ChoiceAxis& axis, std::string_view dim) {
   return std::find(axis.dims.begin(), axis.dims.end(), dim) != axis.dims.end();
 }
 
-// Returns which sorts of ranks the choice has beside replicas, by the dims that its axes cut.
+// Returns the key of --fix that has the axis's size, by the dims that it cuts.
+std::string_view degree_of(const ChoiceAxis& axis) {
+  return has_dim(axis, "heads") ? "tp" : has_dim(axis, "experts") ? "ep" : "cp";
+}
+
+// Returns which sorts of ranks the choice has beside replicas: of "pp", "tp", "ep", "cp".
 std::set<std::string> sorts_of(const Choice& choice) {
   std::set<std::string> out;
-  if (choice.stages > 1) out.insert("stages");
+  if (choice.stages > 1) out.insert("pp");
   for (size_t a = 1; a < choice.axes.size(); ++a) {
-    const ChoiceAxis& axis = choice.axes[a];
-    if (axis.size == 1) continue;
-    out.insert(has_dim(axis, "heads")     ? "tensor"
-               : has_dim(axis, "experts") ? "experts"
-                                          : "context");
+    if (choice.axes[a].size > 1) out.emplace(degree_of(choice.axes[a]));
+  }
+  return out;
+}
+
+// The degrees inside a stage that are fixed: "tp", "cp", "ep".
+using Degrees = std::map<std::string, int64_t, std::less<>>;
+
+bool have_degrees(const std::vector<ChoiceAxis>& axes, const Degrees& fixed) {
+  Degrees found;
+  for (const ChoiceAxis& axis : axes)
+    found.try_emplace(std::string(degree_of(axis)), 1).first->second *= axis.size;
+  return std::all_of(fixed.begin(), fixed.end(), [&](const auto& degree) {
+    const auto one = found.find(degree.first);
+    return (one == found.end() ? 1 : one->second) == degree.second;
+  });
+}
+
+// Takes the degrees inside a stage out of what is fixed: a ranking would take "tp" for the number of
+// all ranks that share a layer. Errors: those of check_question(); a key that no grid has.
+Result<Degrees> take_degrees(PlanQuestion& question) {
+  TESSERA_TRY_VOID(check_question(question));
+  constexpr std::array<std::string_view, 11> kKeys = {
+      "devices",       "pp",     "dp",   "tp",        "cp",      "ep",
+      "micro_batches", "chunks", "zero", "recompute", "schedule"};
+  for (const auto& [key, value] : question.fixed) {
+    if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end()) {
+      return invalid_input(
+          fmt::format("plan: --fix {}={}: expected one of {} beside --for, found '{}'", key, value,
+                      join(std::vector<std::string>(kKeys.begin() + 1, kKeys.end()), ", "), key));
+    }
+  }
+  Degrees out;
+  for (const char* key : {"tp", "cp", "ep"}) {
+    const auto found = question.fixed.find(key);
+    if (found == question.fixed.end()) continue;
+    out[key] = fixed_number(question, key);
+    question.fixed.erase(found);
   }
   return out;
 }
@@ -49,13 +91,19 @@ bool stays_in_node(const Choice& choice, int64_t node) {
 
 class GridSearch {
  public:
-  GridSearch(const PlanQuestion& question, const DegreeGrid& grid, const AcceptsPlan& accepts)
-      : question_(question), grid_(grid), accepts_(accepts) {}
+  GridSearch(const PlanQuestion& question, const Degrees& fixed, const DegreeGrid& grid,
+             const AcceptsPlan& accepts)
+      : question_(question), fixed_(fixed), grid_(grid), accepts_(accepts) {}
 
   Result<GridAnswer> run() {
     TESSERA_TRY(search_, PlanSearch::begin(question_));
     Ranking ranking(question_, search_->fold(), search_->pricer());
     Space space = space_of_grid(grid_, ranking);
+    if (!fixed_.empty()) {
+      space.takes = [&](const std::vector<ChoiceAxis>& axes) {
+        return have_degrees(axes, fixed_);
+      };
+    }
     std::vector<PlanCandidate> ranked = ranking.rank(space);
     const int64_t node = question_.cluster->type_of(0).devices;
     std::erase_if(ranked, [&](const PlanCandidate& one) {
@@ -138,6 +186,7 @@ class GridSearch {
   }
 
   const PlanQuestion& question_;
+  const Degrees& fixed_;
   const DegreeGrid& grid_;
   const AcceptsPlan& accepts_;
   std::unique_ptr<PlanSearch> search_;
@@ -186,9 +235,10 @@ Result<GridAnswer> find_in_grid(const PlanQuestion& question, const DegreeGrid& 
   PlanQuestion asked = question;
   if (!grid.pipelines) asked.fixed.try_emplace("pp", "1");
   // A launcher starts as many ranks as there are devices.
-  asked.fixed.try_emplace("devices", fmt::format("{}", question.cluster->devices()));
+  asked.fixed["devices"] = fmt::format("{}", question.cluster->devices());
+  TESSERA_TRY(const Degrees degrees, take_degrees(asked));
   asked.broken = std::make_shared<BrokenInvariants>();
-  return GridSearch(asked, grid, accepts).run();
+  return GridSearch(asked, degrees, grid, accepts).run();
 }
 
 }  // namespace tessera

@@ -210,7 +210,7 @@ class Export(unittest.TestCase):
 
     def test_wrong_options(self):
         self.expect_error("export: --to: expected one of torchtitan, megatron, deepspeed, nemo, fsdp2, accelerate, transformers, hf, "
-                          "pt2, found 'alpa'", MODEL,
+                          "pt2, found 'alpa', did you mean 'hf'?", MODEL,
                           "--to", "alpa", "--plan", "data_parallel(2)")
         self.expect_error("export: expected --plan, the plan to write, or --from, a file to read", MODEL, "--to", "nemo")
         self.expect_error("export: --check needs --cluster, the machine to predict a step on", MODEL, "--to", "nemo",
