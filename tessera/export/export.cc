@@ -114,7 +114,7 @@ Result<ReadBack> read_export(const ExportTarget& target, const std::string& text
   out.unread = std::move(read.unread);
   TESSERA_TRY(const Plan plan, plan_of(out.settings, model.graph));
   out.plan_text =
-      fmt::format("# {} of a {} configuration\n{}", plan.file, target.name, to_toml(plan));
+      fmt::format("# {} of a configuration of {}\n{}", plan.file, target.name, to_toml(plan));
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <array>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -92,8 +93,8 @@ bool stays_in_node(const Choice& choice, int64_t node) {
 class GridSearch {
  public:
   GridSearch(const PlanQuestion& question, const Degrees& fixed, const DegreeGrid& grid,
-             const AcceptsPlan& accepts)
-      : question_(question), fixed_(fixed), grid_(grid), accepts_(accepts) {}
+             const AcceptsPlan& accepts, const OwnPlan& own)
+      : question_(question), fixed_(fixed), grid_(grid), accepts_(accepts), own_(own) {}
 
   Result<GridAnswer> run() {
     TESSERA_TRY(search_, PlanSearch::begin(question_));
@@ -138,16 +139,20 @@ class GridSearch {
     return best_s_ > 0 && one.estimate.step_s > kHopelesslySlow * best_s_;
   }
 
+  Result<std::string> text_of(const Choice& choice) const {
+    if (const auto own = own_ ? own_(choice) : std::nullopt) return *own;
+    return write_plan(choice, search_->forward(), search_->fold().units, choice.str());
+  }
+
   void try_one(const PlanCandidate& one) {
     PlanCandidate candidate = one;
-    const auto text =
-        write_plan(one.choice, search_->forward(), search_->fold().units, one.choice.str());
+    const auto text = text_of(one.choice);
     if (!text) return;
     if (const Status accepted = accepts_(*text); !accepted) {
       if (out_.refused++ == 0) out_.refusal = accepted.error().message;
       return;
     }
-    const auto plan = search_->plan_of(one.choice);
+    const auto plan = parse_plan(*text, one.choice.str());
     if (!plan) return;
     search_->say(fmt::format("simulating {} of at most {}: {}", out_.simulated + 1, kGridPrograms,
                              one.choice.str()));
@@ -173,7 +178,8 @@ class GridSearch {
     PlanAnswer best;
     best.simulated = {out_.plans.front().candidate};
     best.best = 0;
-    TESSERA_TRY(const Plan plan, search_->plan_of(out_.plans.front().candidate.choice));
+    TESSERA_TRY(const Plan plan, parse_plan(out_.plans.front().text,
+                                            out_.plans.front().candidate.choice.str()));
     TESSERA_TRY(best, search_->answer_with(std::move(best), plan));
     out_.uncertainty = best.simulation->uncertainty;
     const double most_s = best_s_ * (1 + out_.uncertainty);
@@ -189,6 +195,7 @@ class GridSearch {
   const Degrees& fixed_;
   const DegreeGrid& grid_;
   const AcceptsPlan& accepts_;
+  const OwnPlan& own_;
   std::unique_ptr<PlanSearch> search_;
   std::map<std::set<std::string>, size_t> of_kind_;  // programs simulated, by the kind
   double best_s_ = 0;
@@ -231,14 +238,14 @@ DegreeGrid megatron_grid() {
 }
 
 Result<GridAnswer> find_in_grid(const PlanQuestion& question, const DegreeGrid& grid,
-                                const AcceptsPlan& accepts) {
+                                const AcceptsPlan& accepts, const OwnPlan& own) {
   PlanQuestion asked = question;
   if (!grid.pipelines) asked.fixed.try_emplace("pp", "1");
   // A launcher starts as many ranks as there are devices.
   asked.fixed["devices"] = fmt::format("{}", question.cluster->devices());
   TESSERA_TRY(const Degrees degrees, take_degrees(asked));
   asked.broken = std::make_shared<BrokenInvariants>();
-  return GridSearch(asked, degrees, grid, accepts).run();
+  return GridSearch(asked, degrees, grid, accepts, own).run();
 }
 
 }  // namespace tessera

@@ -155,6 +155,10 @@ class Export(unittest.TestCase):
         self.assertEqual(run("import", job, "--model", MODEL, "--ranks", "8", "--framework", "torchtitan"),
                          (2, "", f"tessera: {job}: line 2: torchtitan: unknown key 'parallelism.tensor_parallel_degre', did "
                                  "you mean 'parallelism.tensor_parallel_degree'?\n"))
+        job = self.write("job.sh", "torchrun --nproc-per-node 8 pretrain_gpt.py --tensor-model-paralel-size 2\n")
+        self.assertEqual(run("import", job, "--model", MODEL)[2],
+                         f"tessera: {job}: line 1: megatron: unknown key 'tensor-model-paralel-size', did you mean "
+                         "'tensor-model-parallel-size'?\n")
         job = self.write("ds.json", '{"train_batch_size": 8, "zero_optimization": {"stage": 2, "offload_optimizer": '
                                     '{"device": "cpu"}}}')
         self.assertEqual(run("import", job, "--model", MODEL, "--ranks", "8"),
@@ -185,6 +189,17 @@ class Export(unittest.TestCase):
                                     "bfloat16", "--cluster", "dgx-a100:1", "--check", "--json")
                 self.assertEqual(code, 0)
                 self.assertLess(abs(json.loads(text)["check"]["change"]), 0.01)
+
+    def test_what_is_fixed_holds_for_a_framework_too(self):
+        for fixed in (["tp=2", "cp=2"], ["cp=4"]):
+            with self.subTest(fixed=fixed):
+                command = ["plan", MODEL, "--cluster", "dgx-a100:1", "--for", "megatron", "--batch", "32", "--json"]
+                code, out, err = run(*command, *[word for one in fixed for word in ("--fix", one)])
+                self.assertEqual((code, err), (0, ""))
+                answer = json.loads(out)
+                for plan in [answer["best"], *answer["others"]]:
+                    for one in fixed:
+                        self.assertIn(one, plan["words"].replace(",", "").split())
 
     def test_plan_for_says_what_it_assumes_and_what_does_not_fit(self):
         code, out, err = run("plan", MODEL, "--cluster", "dgx-a100:1", "--for", "fsdp2")

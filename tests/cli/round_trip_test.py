@@ -14,7 +14,7 @@ MODELS = ["llama:layers=8,hidden=2048,heads=16,kv_heads=8,ffn=5632,vocab=32000,s
           "bert:layers=8,hidden=1024,heads=16,seq=512,vocab=30528",
           "t5:layers=6,hidden=1024,heads=16,seq=512,source=512,vocab=32128",
           "meta-llama/Meta-Llama-3-8B:seq=4096", str(ROOT / "tests/models/configs/qwen3_moe.json") + ":seq=2048"]
-STYLES = {"torchtitan": "torchtitan", "megatron": "megatron", "nemo": "megatron", "deepspeed": "deepspeed", "fsdp2": "fsdp",
+STYLES = {"torchtitan": "torchtitan", "megatron": "megatron", "nemo": "nemo", "deepspeed": "deepspeed", "fsdp2": "fsdp",
           "accelerate": "fsdp", "transformers": "fsdp"}
 ENDINGS = {"torchtitan": ".py", "fsdp2": ".py", "megatron": ".sh", "nemo": ".sh", "accelerate": ".yaml"}
 # Settings that come back otherwise than the plan has them, as the page says.

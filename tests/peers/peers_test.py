@@ -1,9 +1,8 @@
 """What `tessera plan --for` and `tessera export` write is accepted by the parsers of the frameworks themselves.
 
 Usage: peers_test.py PROGRAM [unittest options]. Installs the frameworks from PyPI into an environment of its own, which needs
-Python 3.12 (on PATH or of pyenv) and some minutes. PEERS_PYTHON may name an interpreter that has
-them already, PEERS_BRIDGE a folder with the sources of Megatron Bridge. Exit code 77: there is no such Python, or no network; the
-reason is printed.
+Python 3.12 (on PATH or of pyenv) and some minutes. PEERS_PYTHON may name an interpreter that has them already, PEERS_BRIDGE a
+folder with the sources of Megatron Bridge. Exit code 77: there is no such Python, or no network; the reason is printed.
 """
 import json
 import os
