@@ -157,8 +157,8 @@ class Export(unittest.TestCase):
                                  "you mean 'parallelism.tensor_parallel_degree'?\n"))
         job = self.write("job.sh", "torchrun --nproc-per-node 8 pretrain_gpt.py --tensor-model-paralel-size 2\n")
         self.assertEqual(run("import", job, "--model", MODEL)[2],
-                         f"tessera: {job}: line 1: megatron: unknown key 'tensor-model-paralel-size', did you mean "
-                         "'tensor-model-parallel-size'?\n")
+                         f"tessera: {job}: line 1: megatron: unknown key '--tensor-model-paralel-size', did you "
+                         "mean '--tensor-model-parallel-size'?\n")
         job = self.write("ds.json", '{"train_batch_size": 8, "zero_optimization": {"stage": 2, "offload_optimizer": '
                                     '{"device": "cpu"}}}')
         self.assertEqual(run("import", job, "--model", MODEL, "--ranks", "8"),
@@ -225,7 +225,7 @@ class Export(unittest.TestCase):
 
     def test_wrong_options(self):
         self.expect_error("export: --to: expected one of torchtitan, megatron, deepspeed, nemo, fsdp2, accelerate, transformers, hf, "
-                          "pt2, found 'alpa', did you mean 'hf'?", MODEL,
+                          "pt2, found 'alpa', did you mean 'nemo'?", MODEL,
                           "--to", "alpa", "--plan", "data_parallel(2)")
         self.expect_error("export: expected --plan, the plan to write, or --from, a file to read", MODEL, "--to", "nemo")
         self.expect_error("export: --check needs --cluster, the machine to predict a step on", MODEL, "--to", "nemo",
