@@ -115,9 +115,9 @@ class GridSearch {
     });
     if (ranked.empty()) {
       return invalid_input(fmt::format(
-          "plan: no choice of the framework's degrees can be made for batch {} on {} devices{}{}",
-          question_.batch, question_.cluster->devices(), ranking.last_refusal().empty() ? "" : ": ",
-          ranking.last_refusal()));
+          "plan: no choice of the framework's degrees can be made for batch {} on {} devices{}{}{}",
+          question_.batch, question_.cluster->devices(), fixed_text(),
+          ranking.last_refusal().empty() ? "" : ": ", ranking.last_refusal()));
     }
     out_.ranked = ranked.size();
     out_.limit_bytes = search_->limit_bytes();
@@ -137,6 +137,15 @@ class GridSearch {
     const auto count = of_kind_.find(sorts_of(one.choice));
     if (count != of_kind_.end() && count->second >= kMostOfKind) return true;
     return best_s_ > 0 && one.estimate.step_s > kHopelesslySlow * best_s_;
+  }
+
+  // Returns what the user fixed, as " with pp=2, tp=4"; "" if nothing is.
+  std::string fixed_text() const {
+    std::vector<std::string> words;
+    for (const auto& [key, value] : question_.fixed)
+      if (key != "devices") words.push_back(fmt::format("{}={}", key, value));
+    for (const auto& [key, value] : fixed_) words.push_back(fmt::format("{}={}", key, value));
+    return words.empty() ? "" : " with " + join(words, ", ");
   }
 
   Result<std::string> text_of(const Choice& choice) const {
@@ -242,7 +251,14 @@ Result<GridAnswer> find_in_grid(const PlanQuestion& question, const DegreeGrid& 
   PlanQuestion asked = question;
   if (!grid.pipelines) asked.fixed.try_emplace("pp", "1");
   // A launcher starts as many ranks as there are devices.
-  asked.fixed["devices"] = fmt::format("{}", question.cluster->devices());
+  const int64_t all = question.cluster->devices();
+  if (!allows(question, "devices", all)) {
+    return invalid_input(fmt::format(
+        "plan: --fix devices={}: expected all {} devices beside --for; a smaller --cluster has "
+        "fewer",
+        question.fixed.at("devices"), all));
+  }
+  asked.fixed["devices"] = fmt::format("{}", all);
   TESSERA_TRY(const Degrees degrees, take_degrees(asked));
   asked.broken = std::make_shared<BrokenInvariants>();
   return GridSearch(asked, degrees, grid, accepts, own).run();

@@ -112,7 +112,15 @@ TEST(Grid, refuses_keys_that_no_framework_has) {
   EXPECT_EQ(find_in_grid(asked->question, megatron_grid(), accepts_all).error().message,
             "plan: --fix slices=2: expected one of pp, dp, tp, cp, ep, micro_batches, chunks, "
             "zero, recompute, schedule beside --for, found 'slices'");
-  asked->question.fixed.erase("slices");
+  asked->question.fixed = {{"devices", "4"}};
+  EXPECT_EQ(find_in_grid(asked->question, megatron_grid(), accepts_all).error().message,
+            "plan: --fix devices=4: expected all 8 devices beside --for; a smaller --cluster has "
+            "fewer");
+  asked->question.fixed = {{"dp", "3"}, {"tp", "2"}};
+  EXPECT_EQ(find_in_grid(asked->question, megatron_grid(), accepts_all).error().message,
+            "plan: no choice of the framework's degrees can be made for batch 32 on 8 devices with "
+            "dp=3, tp=2");
+  asked->question.fixed.clear();
   asked->question.fixed["tp"] = "two";
   EXPECT_EQ(find_in_grid(asked->question, megatron_grid(), accepts_all).error().message,
             "plan: --fix tp=two: expected a whole number of at least 1");

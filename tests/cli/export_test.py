@@ -201,6 +201,20 @@ class Export(unittest.TestCase):
                     for one in fixed:
                         self.assertIn(one, plan["words"].replace(",", "").split())
 
+    def test_plans_for_a_framework_have_expert_ranks(self):
+        for target, fixed in (("megatron", ["ep=2", "tp=2"]), ("torchtitan", ["ep=4"])):
+            with self.subTest(target=target):
+                command = ["plan", MIXTURE, "--cluster", "dgx-a100:1", "--for", target, "--batch", "32", "--json"]
+                code, out, err = run(*command, *[word for one in fixed for word in ("--fix", one)])
+                self.assertEqual((code, err), (0, ""))
+                answer = json.loads(out)
+                self.assertLessEqual(set(fixed), set(answer["best"]["words"].replace(",", "").split()))
+                plan = self.write("plan.toml", answer["plan"])
+                code, text, err = run("export", MIXTURE, "--plan", plan, "--to", target, "--batch", "32", "--precision", "bfloat16",
+                                      "--cluster", "dgx-a100:1", "--check", "--json")
+                self.assertEqual(code, 0, err)
+                self.assertLess(abs(json.loads(text)["check"]["change"]), 0.01)
+
     def test_plan_for_says_what_it_assumes_and_what_does_not_fit(self):
         code, out, err = run("plan", MODEL, "--cluster", "dgx-a100:1", "--for", "fsdp2")
         self.assertEqual((code, err), (0, ""))

@@ -30,6 +30,7 @@ MODELS = ["llama:layers=8,hidden=1024,heads=16,kv_heads=8,ffn=2816,vocab=32000,s
 MACHINES = ["dgx-a100:1", "dgx-h100:2", "p4d:1"]
 TARGETS = ["torchtitan", "megatron", "deepspeed", "nemo", "fsdp2", "accelerate", "transformers"]
 ENDINGS = {"torchtitan": "py", "fsdp2": "py", "megatron": "sh", "nemo": "sh", "accelerate": "yaml"}
+EXPERTS = ["torchtitan", "megatron", "nemo"]  # have expert ranks
 CASES = 60
 
 
@@ -47,6 +48,8 @@ class Peers(unittest.TestCase):
         batch = draw.choice([32, 64, 128])
         command = [self.program, "plan", model, "--for", target, "--cluster", machine, "--batch", str(batch), "--precision",
                    "bfloat16", "--json"]
+        if model.startswith("mixtral") and target in EXPERTS:
+            command += ["--fix", f"ep={draw.choice([1, 2, 4])}"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 1:
             return None  # nothing fits
