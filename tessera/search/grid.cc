@@ -142,8 +142,10 @@ class GridSearch {
   // Returns what the user fixed, as " with pp=2, tp=4"; "" if nothing is.
   std::string fixed_text() const {
     std::vector<std::string> words;
-    for (const auto& [key, value] : question_.fixed)
-      if (key != "devices") words.push_back(fmt::format("{}={}", key, value));
+    for (const auto& [key, value] : question_.fixed) {
+      const bool by_user = key != "devices" && (key != "pp" || grid_.pipelines);
+      if (by_user) words.push_back(fmt::format("{}={}", key, value));
+    }
     for (const auto& [key, value] : fixed_) words.push_back(fmt::format("{}={}", key, value));
     return words.empty() ? "" : " with " + join(words, ", ");
   }
