@@ -130,7 +130,7 @@ tl::unexpected<Error> unknown_cluster(std::string_view what, const std::string& 
   std::vector<std::string> names = all_cluster_words();
   const std::vector<std::string> known = preset_names();
   names.insert(names.end(), known.begin(), known.end());
-  // Of "8xH10" the device is looked for, and written back with its number.
+  // The name of a device is looked for without its number ("8x"), which is then put before it again.
   const size_t digits = name.find_first_not_of("0123456789");
   const bool counts =
       digits != std::string::npos && digits > 0 && (name[digits] == 'x' || name[digits] == 'X');

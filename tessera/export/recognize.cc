@@ -501,11 +501,11 @@ class Recognizer {
     for (size_t i = 0; i < wanted.size(); ++i) rest[i] = wanted[i] && !covered[i];
     if (const auto left = std::find(rest.begin(), rest.end(), true); left != rest.end()) {
       const auto op = static_cast<size_t>(left - rest.begin());
-      return refuse(
-          entry_that_makes_again(rest),
-          fmt::format("targets make whole blocks or modules of all blocks again ({}); "
-                      "'{}' is made again in another set",
-                      join(recipes::recompute_argument().choices, ", "), training_->ops()[op].path));
+      return refuse(entry_that_makes_again(rest),
+                    fmt::format("targets make whole blocks or modules of all blocks again ({}); "
+                                "'{}' is made again in another set",
+                                join(recipes::recompute_argument().choices, ", "),
+                                training_->ops()[op].path));
     }
     out_.settings.recompute = join(modules, "+");
     return {};

@@ -45,12 +45,12 @@ Result<const ExportTarget*> target_of_text(const std::string& path, const std::s
                     [&](const std::string& ending) { return path.ends_with(ending); });
     if (!ends) continue;
     const auto said = target.scan(text);
-    const bool starts =
-        said && std::any_of(target.starts.begin(), target.starts.end(), [&](const std::string& word) {
-          return text.find(word) != std::string::npos;
-        });
-    const std::pair<bool, int64_t> found = {
-        starts, said ? known_keys(key_table(target.name), *said) : 0};
+    const bool starts = said && std::any_of(target.starts.begin(), target.starts.end(),
+                                            [&](const std::string& word) {
+                                              return text.find(word) != std::string::npos;
+                                            });
+    const std::pair<bool, int64_t> found = {starts,
+                                            said ? known_keys(key_table(target.name), *said) : 0};
     if (found <= most) continue;
     most = found;
     best = &target;

@@ -97,10 +97,8 @@ Result<ModelName> published(const Architecture& known, const std::string& title,
   const auto& approximations = architecture_table().approximations;
   if (const auto found = approximations.find(known.name); found != approximations.end())
     remarks.push_back(found->second);
-  return ModelName{.changes = changes,
-                   .call = std::move(call),
-                   .title = title,
-                   .remark = join(remarks, "; ")};
+  return ModelName{
+      .changes = changes, .call = std::move(call), .title = title, .remark = join(remarks, "; ")};
 }
 
 // Returns the family or published name that is most similar to `name`.

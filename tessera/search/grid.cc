@@ -12,7 +12,6 @@
 
 #include "tessera/base/text.h"
 #include "tessera/search/plan_search.h"
-#include "tessera/search/planner.h"
 
 namespace tessera {
 namespace {
@@ -56,9 +55,8 @@ bool have_degrees(const std::vector<ChoiceAxis>& axes, const Degrees& fixed) {
 }
 
 // Takes the degrees inside a stage out of what is fixed: a ranking would take "tp" for the number of
-// all ranks that share a layer. Errors: those of check_question(); a key that no grid has.
+// all ranks that share a layer. Returns an error for a key that no grid has.
 Result<Degrees> take_degrees(PlanQuestion& question) {
-  TESSERA_TRY_VOID(check_question(question));
   constexpr std::array<std::string_view, 11> kKeys = {
       "devices",       "pp",     "dp",   "tp",        "cp",      "ep",
       "micro_batches", "chunks", "zero", "recompute", "schedule"};
@@ -101,9 +99,7 @@ class GridSearch {
     Ranking ranking(question_, search_->fold(), search_->pricer());
     Space space = space_of_grid(grid_, ranking);
     if (!fixed_.empty()) {
-      space.takes = [&](const std::vector<ChoiceAxis>& axes) {
-        return have_degrees(axes, fixed_);
-      };
+      space.takes = [&](const std::vector<ChoiceAxis>& axes) { return have_degrees(axes, fixed_); };
     }
     std::vector<PlanCandidate> ranked = ranking.rank(space);
     const int64_t node = question_.cluster->type_of(0).devices;
@@ -189,8 +185,8 @@ class GridSearch {
     PlanAnswer best;
     best.simulated = {out_.plans.front().candidate};
     best.best = 0;
-    TESSERA_TRY(const Plan plan, parse_plan(out_.plans.front().text,
-                                            out_.plans.front().candidate.choice.str()));
+    TESSERA_TRY(const Plan plan,
+                parse_plan(out_.plans.front().text, out_.plans.front().candidate.choice.str()));
     TESSERA_TRY(best, search_->answer_with(std::move(best), plan));
     out_.uncertainty = best.simulation->uncertainty;
     const double most_s = best_s_ * (1 + out_.uncertainty);

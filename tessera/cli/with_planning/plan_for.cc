@@ -14,6 +14,7 @@
 #include "tessera/cli/output.h"
 #include "tessera/export/export.h"
 #include "tessera/search/grid.h"
+#include "tessera/search/planner.h"
 
 namespace tessera::cli {
 namespace {
@@ -22,12 +23,9 @@ using Json = nlohmann::ordered_json;
 
 ExportRequest export_request(const PlanQuestion& question, const PlanForRequest& request,
                              const std::string& plan, Compiler& compiler) {
-  return {question.model,
-          plan,
-          question.batch,
-          request.pricing->precision,
-          request.target,
-          question.cluster->type_of(0).devices,
+  return {question.model, plan,
+          question.batch, request.pricing->precision,
+          request.target, question.cluster->type_of(0).devices,
           &compiler};
 }
 
@@ -197,6 +195,7 @@ std::vector<std::string> plan_targets() {
 }
 
 Result<int> plan_for(const PlanQuestion& question, const PlanForRequest& request) {
+  TESSERA_TRY_VOID(check_question(question));
   Accepted accepted;
   Compiler compiler;
   const auto accepts = [&](const std::string& plan) -> Status {
@@ -204,13 +203,12 @@ Result<int> plan_for(const PlanQuestion& question, const PlanForRequest& request
     accepted.insert_or_assign(plan, std::move(exported));
     return {};
   };
-  TESSERA_TRY(const auto model, compiler.model(question.model, question.batch,
-                                               storage_dtype(question.compute)));
+  TESSERA_TRY(const auto model,
+              compiler.model(question.model, question.batch, storage_dtype(question.compute)));
   const auto own = [&](const Choice& choice) {
     return plan_with_experts(choice, question.batch, model->graph);
   };
-  TESSERA_TRY(const GridAnswer answer,
-              find_in_grid(question, request.target->grid, accepts, own));
+  TESSERA_TRY(const GridAnswer answer, find_in_grid(question, request.target->grid, accepts, own));
   if (answer.plans.empty()) return nothing_fits(request, answer);
   const std::vector<Offered> offered = offered_of(answer, std::move(accepted));
   const Exported& best = offered.front().exported;
