@@ -13,7 +13,7 @@ MODELS = ["llama:layers=8,hidden=2048,heads=16,kv_heads=8,ffn=5632,vocab=32000,s
           "mixtral:layers=8,hidden=1024,heads=16,kv_heads=8,ffn=3584,vocab=32000,seq=2048,experts=8",
           "bert:layers=8,hidden=1024,heads=16,seq=512,vocab=30528",
           "t5:layers=6,hidden=1024,heads=16,seq=512,source=512,vocab=32128",
-          "meta-llama/Meta-Llama-3-8B:seq=4096", str(ROOT / "tests/models/configs/qwen3_moe.json") + ":seq=2048"]
+          "meta-llama/Meta-Llama-3-8B:seq=4096", str(ROOT / "tests/models/configs/qwen3_moe.json") + ":layers=8,seq=2048"]
 STYLES = {"torchtitan": "torchtitan", "megatron": "megatron", "nemo": "nemo", "deepspeed": "deepspeed", "fsdp2": "fsdp",
           "accelerate": "fsdp", "transformers": "fsdp"}
 ENDINGS = {"torchtitan": ".py", "fsdp2": ".py", "megatron": ".sh", "nemo": ".sh", "accelerate": ".yaml"}
@@ -106,7 +106,7 @@ class RoundTrip(CliTest):
         draw = random.Random(int(os.environ.get("TESSERA_SEED", "42")))
         models = MODELS if ALL_CASES else MODELS[:4]
         seen = {target: set() for target in STYLES}
-        for i in range(210 if ALL_CASES else 10):
+        for i in range(140 if ALL_CASES else 10):
             target = list(STYLES)[i % len(STYLES)]
             otherwise = None
             while otherwise is None:
