@@ -19,6 +19,17 @@ constexpr std::array<std::pair<DType, std::string_view>, 8> kDTypes = {{
     {DType::kBool, "bool"},
 }};
 
+// Other words that people write.
+constexpr std::array<std::pair<std::string_view, DType>, 7> kOtherWords = {{
+    {"bf16", DType::kBFloat16},
+    {"fp16", DType::kFloat16},
+    {"half", DType::kFloat16},
+    {"fp32", DType::kFloat32},
+    {"float", DType::kFloat32},
+    {"fp64", DType::kFloat64},
+    {"double", DType::kFloat64},
+}};
+
 constexpr std::array<std::pair<Combiner, std::string_view>, 5> kCombiners = {{
     {Combiner::kSum, "sum"},
     {Combiner::kMax, "max"},
@@ -63,6 +74,9 @@ std::string_view dtype_name(DType dtype) {
 Result<DType> parse_dtype(std::string_view text) {
   for (const auto& [value, name] : kDTypes) {
     if (name == text) return value;
+  }
+  for (const auto& [word, value] : kOtherWords) {
+    if (word == text) return value;
   }
   return invalid_input(fmt::format("expected a dtype ({}), found '{}'", names_of(kDTypes), text));
 }

@@ -12,6 +12,14 @@ TEST(DType, NamesParseBack) {
   for (DType dtype : kAll) EXPECT_EQ(parse_dtype(dtype_name(dtype)).value(), dtype);
 }
 
+TEST(DType, PeopleWriteOtherWords) {
+  EXPECT_EQ(parse_dtype("bf16").value(), DType::kBFloat16);
+  EXPECT_EQ(parse_dtype("fp16").value(), DType::kFloat16);
+  EXPECT_EQ(parse_dtype("half").value(), DType::kFloat16);
+  EXPECT_EQ(parse_dtype("fp32").value(), DType::kFloat32);
+  EXPECT_EQ(parse_dtype("double").value(), DType::kFloat64);
+}
+
 TEST(DType, SizesAreThoseOfTheElements) {
   EXPECT_EQ(dtype_bytes(DType::kFloat64), 8);
   EXPECT_EQ(dtype_bytes(DType::kFloat32), 4);
@@ -31,9 +39,9 @@ TEST(DType, FloatingAreTheFourFloats) {
 }
 
 TEST(DType, UnknownNameListsTheKnownOnes) {
-  EXPECT_EQ(parse_dtype("half").error().message,
+  EXPECT_EQ(parse_dtype("int4").error().message,
             "expected a dtype (float64, float32, bfloat16, float16, int64, int32, uint8, bool), "
-            "found 'half'");
+            "found 'int4'");
 }
 
 TEST(Combiner, NamesParseBack) {

@@ -290,16 +290,18 @@ std::string nearest(std::string_view name, const std::vector<std::string>& candi
   std::string best;
   size_t best_distance = kNowhere;
   for (const std::string& candidate : candidates) {
-    // Computes the Levenshtein distance by rows: row[j] = distance(name[0, i), candidate[0, j)).
-    std::vector<size_t> row(candidate.size() + 1);
+    // Computes the distance by rows: row[j] = distance(name[0, i), candidate[0, j)). An edit is a
+    // letter more, less or other, or two neighbours swapped.
+    std::vector<size_t> before, last, row(candidate.size() + 1);
     for (size_t j = 0; j < row.size(); ++j) row[j] = j;
     for (size_t i = 1; i <= name.size(); ++i) {
-      size_t diagonal = row[0];
+      before = std::exchange(last, row);
       row[0] = i;
       for (size_t j = 1; j < row.size(); ++j) {
-        const size_t replaced = diagonal + (name[i - 1] == candidate[j - 1] ? 0 : 1);
-        diagonal = row[j];
-        row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
+        const size_t replaced = last[j - 1] + (name[i - 1] == candidate[j - 1] ? 0 : 1);
+        row[j] = std::min({replaced, last[j] + 1, row[j - 1] + 1});
+        if (i > 1 && j > 1 && name[i - 1] == candidate[j - 2] && name[i - 2] == candidate[j - 1])
+          row[j] = std::min(row[j], before[j - 2] + 1);
       }
     }
     if (row.back() < best_distance) {

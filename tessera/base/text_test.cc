@@ -40,6 +40,8 @@ TEST(Text, NearestIsTheSmallestEditDistance) {
   EXPECT_EQ(nearest("layer", {"heads", "layers", "vocab"}), "layers");
   EXPECT_EQ(nearest("hiden", {"heads", "hidden"}), "hidden");
   EXPECT_EQ(nearest("x", {}), "");
+  EXPECT_EQ(nearest("fdsp", {"ddp", "fsdp"}), "fsdp");  // two letters swapped
+  EXPECT_EQ(nearest("hedas", {"seq", "heads"}), "heads");
 }
 
 TEST(Glob, WithoutMagicMatchesOnlyItself) {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "tessera/base/json_text.h"
+#include "tessera/base/memory_text.h"
 #include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 
@@ -132,10 +133,7 @@ std::string grouped(int64_t value) {
   return digits;
 }
 
-std::string short_bytes(int64_t bytes) {
-  const std::string text = format_bytes(bytes);
-  return text.substr(0, text.find(" ("));
-}
+std::string short_bytes(int64_t bytes) { return memory_text(static_cast<double>(bytes)); }
 
 std::string short_number(double value) {
   constexpr std::array<std::string_view, 7> kUnits = {"", " K", " M", " G", " T", " P", " E"};

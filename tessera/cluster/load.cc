@@ -130,10 +130,16 @@ tl::unexpected<Error> unknown_cluster(std::string_view what, const std::string& 
   std::vector<std::string> names = all_cluster_words();
   const std::vector<std::string> known = preset_names();
   names.insert(names.end(), known.begin(), known.end());
+  // The name of a device is looked for without its number ("8x"), which is then put before it again.
+  const size_t digits = name.find_first_not_of("0123456789");
+  const bool counts =
+      digits != std::string::npos && digits > 0 && (name[digits] == 'x' || name[digits] == 'X');
+  const std::string before = counts ? name.substr(0, digits + 1) : "";
+  const std::string near = nearest(lower_case(name.substr(before.size())), names);
   return invalid_input(fmt::format(
       "cluster '{}': expected a preset (tessera inspect --list-clusters), devices (8xH100), "
-      "'local' or a .toml file, found '{}'{}",
-      what, name, did_you_mean(name, names)));
+      "'local' or a .toml file, found '{}', did you mean '{}{}'?",
+      what, name, before, near));
 }
 
 Result<Cluster> of_preset(const std::string& name) {

@@ -62,6 +62,8 @@ TEST(ClusterWords, WrongOnesAreOneLineWithTheNearestWord) {
             "cluster 'hh100': expected a preset (tessera inspect --list-clusters), devices "
             "(8xH100), 'local' or a .toml file, found 'hh100', did you mean 'h100'?");
   EXPECT_NE(message("h1000:8").find("did you mean 'h100'?"), std::string::npos);
+  EXPECT_NE(message("8xH10O").find("did you mean '8xh100'?"), std::string::npos);
+  EXPECT_NE(message("16xB2000").find("did you mean '16xb200'?"), std::string::npos);
 }
 
 TEST(ClusterWords, TheTableIsChecked) {

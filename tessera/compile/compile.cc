@@ -115,6 +115,12 @@ Result<GraphVariants*> Compiler::trained(const std::shared_ptr<const Graph>& for
   return &graphs_.front().trained;
 }
 
+Result<std::shared_ptr<const Graph>> Compiler::trained_graph(
+    const std::shared_ptr<const Graph>& forward, const Plan& plan) {
+  TESSERA_TRY(const GraphVariants* graphs, trained(forward, plan, {}));
+  return graphs->graph();
+}
+
 Result<std::unique_ptr<Lowering>> Compiler::lower(const std::shared_ptr<const Graph>& forward,
                                                   const Plan& plan, const CompileOptions& options) {
   const Doing doing("lowering the plan", plan.file);

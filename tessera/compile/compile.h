@@ -97,6 +97,10 @@ class Compiler {
   // `dtype` is as in build_model.
   Result<std::shared_ptr<const Model>> model(const std::string& spec, int64_t batch,
                                              std::optional<DType> dtype = {});
+  // Returns the graph that is trained for the plan, in the precision that the plan says, with the
+  // default optimizer. Calls with the same `forward` pointer share it.
+  Result<std::shared_ptr<const Graph>> trained_graph(const std::shared_ptr<const Graph>& forward,
+                                                     const Plan& plan);
   // Lowers the plan on a forward graph, in the precision that the plan says. Calls with the same
   // `forward` pointer share the trained graph.
   Result<std::unique_ptr<Lowering>> lower(const std::shared_ptr<const Graph>& forward,

@@ -5,17 +5,16 @@
 #include <algorithm>
 
 #include "tessera/base/text.h"
-#include "tessera/compile/compile.h"
 #include "tessera/plan/load.h"
 
 namespace tessera {
 namespace {
 
-Result<int64_t> batch_of_request(const ExportRequest& request) {
-  TESSERA_TRY(const int64_t batch, batch_of(request.model, request.batch, 0));
+Result<int64_t> batch_of_request(const ExportRequest& request, DType dtype, Compiler& compiler) {
+  TESSERA_TRY(const int64_t batch, compiler.batch_of(request.model, request.batch, 0, dtype));
   if (batch > 0) return batch;
-  TESSERA_TRY(const Model smallest, build_model(request.model, 1));
-  TESSERA_TRY(const Plan plan, load_plan(request.plan, smallest.graph));
+  TESSERA_TRY(const auto smallest, compiler.model(request.model, 1, dtype));
+  TESSERA_TRY(const Plan plan, load_plan(request.plan, smallest->graph));
   return smallest_batch(plan);
 }
 
@@ -64,13 +63,17 @@ Result<Predicted> predict_step(const std::string& model, const std::string& plan
 }  // namespace
 
 Result<Exported> export_plan(const ExportRequest& request) {
+  Exported out;
   TESSERA_TRY(const DType compute, parse_dtype(request.precision));
-  TESSERA_TRY(const int64_t batch, batch_of_request(request));
-  TESSERA_TRY(Model model, build_model(request.model, batch, storage_dtype(compute)));
+  Compiler own(1);
+  Compiler& compiler = request.compiler == nullptr ? own : *request.compiler;
+  const DType dtype = storage_dtype(compute);
+  TESSERA_TRY(const int64_t batch, batch_of_request(request, dtype, compiler));
+  TESSERA_TRY(out.model, compiler.model(request.model, batch, dtype));
+  const Model& model = *out.model;
   TESSERA_TRY_VOID(check_family(request, model));
   TESSERA_TRY(PlanText plan, load_plan_text(request.plan, model.graph, "", compute));
-  TESSERA_TRY(Recognized found, recognize({&model, plan, compute}));
-  Exported out;
+  TESSERA_TRY(Recognized found, recognize({out.model, plan, compute, &compiler}));
   ExportJob job{found.settings, found.origins,     model,      plan_label(request.plan),
                 plan.file,      request.node_size, found.notes};
   TESSERA_TRY(out.text, request.target->write(job));
@@ -89,12 +92,13 @@ Result<Exported> export_plan(const ExportRequest& request) {
   }
   out.settings = std::move(found.settings);
   out.plan_text = std::move(plan.text);
-  out.model = std::make_shared<const Model>(std::move(model));
   return out;
 }
 
 const ExportTarget* find_target_of_plan(const ExportRequest& request) {
   ExportRequest asked = request;
+  Compiler own(1);
+  if (asked.compiler == nullptr) asked.compiler = &own;
   for (const ExportTarget& target : export_targets()) {
     asked.target = &target;
     if (export_plan(asked)) return &target;
@@ -110,7 +114,7 @@ Result<ReadBack> read_export(const ExportTarget& target, const std::string& text
   out.unread = std::move(read.unread);
   TESSERA_TRY(const Plan plan, plan_of(out.settings, model.graph));
   out.plan_text =
-      fmt::format("# {} of a {} configuration\n{}", plan.file, target.name, to_toml(plan));
+      fmt::format("# {} of a configuration of {}\n{}", plan.file, target.name, to_toml(plan));
   return out;
 }
 

@@ -15,6 +15,7 @@
 
 #include "tessera/base/result.h"
 #include "tessera/cluster/cluster.h"
+#include "tessera/compile/compile.h"
 #include "tessera/export/target.h"
 #include "tessera/simulate/simulate.h"
 
@@ -27,6 +28,8 @@ struct ExportRequest {
   std::string precision = "float32";  // the type that the run computes in, as in RUN.toml
   const ExportTarget* target = nullptr;
   int64_t node_size = 8;
+  // Keeps the model and its graphs, for callers that export several plans; null: one plan alone.
+  Compiler* compiler = nullptr;
 };
 
 struct Exported {

@@ -84,6 +84,7 @@ ExportTarget megatron_target() {
   out.families = megatron_families();
   out.style = "megatron-core";
   out.endings = {".sh", ".bash", ".sbatch", ".slurm", ".txt"};
+  out.starts = {"pretrain_"};
   out.grid = core_grid();
   return out;
 }

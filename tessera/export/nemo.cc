@@ -143,6 +143,7 @@ ExportTarget nemo_target() {
   out.families = {"gpt", "llama", "mixtral", "nemotron_h"};
   out.style = "nemo";
   out.endings = {".sh", ".yaml", ".yml"};
+  out.starts = {"run_recipe.py"};
   out.grid = core_grid();
   return out;
 }

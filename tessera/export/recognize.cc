@@ -50,14 +50,18 @@ int line_of(const std::string& text, std::string_view key) {
 class Recognizer {
  public:
   explicit Recognizer(const ExportQuestion& question)
-      : model_(*question.model), text_(question.plan), compute_(question.compute) {}
+      : question_(question),
+        model_(*question.model),
+        text_(question.plan),
+        compute_(question.compute),
+        compiler_(*question.compiler) {}
 
   Result<Recognized> run() {
     TESSERA_TRY(plan_, parse_plan(text_.text, text_.file));
     plan_.precision = computing_in(compute_, plan_.precision);
     TESSERA_TRY_VOID(check_entries());
-    TESSERA_TRY(training_, training_graph(model_.graph, plan_, plan_.precision, OptimizerSpec{}));
-    TESSERA_TRY(resolved_, resolve(plan_, training_));
+    TESSERA_TRY(training_, compiler_.trained_graph(forward_of(question_.model), plan_));
+    TESSERA_TRY(resolved_, resolve(plan_, *training_));
     TESSERA_TRY_VOID(find_precision());
     TESSERA_TRY_VOID(find_parts());
     find_shards();
@@ -151,7 +155,7 @@ class Recognizer {
   // Calls do(op, dim, split) for each dim of a forward op that the axis cuts.
   template <typename Do>
   void for_each_cut(const std::string& axis, const Do& act) const {
-    for (const Op& op : training_.ops()) {
+    for (const Op& op : training_->ops()) {
       if (op.phase != Phase::kForward) continue;
       const OpPlan& planned = resolved_.ops[op.id.index()];
       for (size_t d = 0; d < planned.dims.size(); ++d) {
@@ -243,9 +247,9 @@ class Recognizer {
   };
   Shards shards_of(Role role) const {
     Shards out;
-    for (const Tensor& tensor : training_.tensors()) {
+    for (const Tensor& tensor : training_->tensors()) {
       if (tensor.role != role || !is_matrix(tensor)) continue;
-      if (role == Role::kGradient && !training_.is_parameter_gradient(tensor.id)) continue;
+      if (role == Role::kGradient && !training_->is_parameter_gradient(tensor.id)) continue;
       const TensorPlan& planned = resolved_.tensors[tensor.id.index()];
       for (const std::string& axis : axes_at_rest(resolved_, tensor)) {
         out.axes.insert(axis);
@@ -257,9 +261,9 @@ class Recognizer {
 
   bool gathers_once() const {
     return std::any_of(
-        training_.tensors().begin(), training_.tensors().end(), [&](const Tensor& tensor) {
+        training_->tensors().begin(), training_->tensors().end(), [&](const Tensor& tensor) {
           return resolved_.tensors[tensor.id.index()].keep == Keep::kStep &&
-                 tensor.role == Role::kActivation && training_.parameter_of(tensor.id).valid();
+                 tensor.role == Role::kActivation && training_->parameter_of(tensor.id).valid();
         });
   }
 
@@ -352,7 +356,7 @@ class Recognizer {
     }
     std::vector<int64_t> blocks(static_cast<size_t>(stages));
     std::set<int> seen;
-    for (const Op& op : training_.ops()) {
+    for (const Op& op : training_->ops()) {
       if (op.phase != Phase::kForward || op.block < 0 || !is_weighty(op)) continue;
       if (seen.insert(op.block).second) ++blocks[resolved_.ops[op.id.index()].stage.index()];
     }
@@ -375,7 +379,7 @@ class Recognizer {
   // of one rank's keys after the other's.
   bool gathers_keys() const {
     bool cuts = false, loops = false;
-    for (const Op& op : training_.ops()) {
+    for (const Op& op : training_->ops()) {
       if (op.phase != Phase::kForward || info_of(op).work != WorkClass::kAttention) continue;
       const OpPlan& planned = resolved_.ops[op.id.index()];
       for (size_t d = 0; d < planned.dims.size(); ++d) {
@@ -417,7 +421,7 @@ class Recognizer {
   void find_sequence_shard() {
     ExportSettings& s = out_.settings;
     bool has_vocab = false, cuts_vocab = false;
-    for (const Op& op : training_.ops()) {
+    for (const Op& op : training_->ops()) {
       has_vocab = has_vocab || (op.phase == Phase::kForward && op.annotation.find("vocab") >= 0);
     }
     for (const auto& [axis, part] : parts_.part) {
@@ -439,8 +443,8 @@ class Recognizer {
   using Made = std::vector<bool>;  // by op: whether its result is recomputed
 
   Made made_again(const ResolvedPlan& resolved) const {
-    Made out(training_.ops().size());
-    for (const Op& op : training_.ops()) {
+    Made out(training_->ops().size());
+    for (const Op& op : training_->ops()) {
       if (op.phase != Phase::kForward) continue;
       out[op.id.index()] = std::any_of(op.outputs.begin(), op.outputs.end(), [&](TensorId output) {
         return resolved.tensors[output.index()].recompute;
@@ -455,12 +459,12 @@ class Recognizer {
     TESSERA_TRY(Plan plan, parse_plan(text.str(), word));
     plan.precision = plan_.precision;
     plan.reorders = plan_.reorders;
-    TESSERA_TRY(const ResolvedPlan resolved, resolve(plan, training_));
+    TESSERA_TRY(const ResolvedPlan resolved, resolve(plan, *training_));
     return made_again(resolved);
   }
 
   std::string entry_that_makes_again(const Made& ops) const {
-    for (const Op& op : training_.ops()) {
+    for (const Op& op : training_->ops()) {
       if (!ops[op.id.index()]) continue;
       for (const TensorId output : op.outputs) {
         const int entry = resolved_.tensors[output.index()].recompute_entry;
@@ -497,11 +501,11 @@ class Recognizer {
     for (size_t i = 0; i < wanted.size(); ++i) rest[i] = wanted[i] && !covered[i];
     if (const auto left = std::find(rest.begin(), rest.end(), true); left != rest.end()) {
       const auto op = static_cast<size_t>(left - rest.begin());
-      return refuse(
-          entry_that_makes_again(rest),
-          fmt::format("targets make whole blocks or modules of all blocks again ({}); "
-                      "'{}' is made again in another set",
-                      join(recipes::recompute_argument().choices, ", "), training_.ops()[op].path));
+      return refuse(entry_that_makes_again(rest),
+                    fmt::format("targets make whole blocks or modules of all blocks again ({}); "
+                                "'{}' is made again in another set",
+                                join(recipes::recompute_argument().choices, ", "),
+                                training_->ops()[op].path));
     }
     out_.settings.recompute = join(modules, "+");
     return {};
@@ -543,18 +547,20 @@ class Recognizer {
                     "targets reorder the tokens of a ring as zigzag or striped pieces, as many as "
                     "fit the ring");
     }
-    TESSERA_TRY(const ResolvedPlan expected, resolve(*canonical, training_));
+    TESSERA_TRY(const ResolvedPlan expected, resolve(*canonical, *training_));
     TESSERA_TRY(Differences found,
-                find_differences({resolved_, parts_, plan_}, expected, training_, masters_));
+                find_differences({resolved_, parts_, plan_}, expected, *training_, masters_));
     out_.notes = std::move(found.notes);
     return {};
   }
 
+  const ExportQuestion& question_;
   const Model& model_;
   const PlanText& text_;
   DType compute_;
+  Compiler& compiler_;
   Plan plan_;
-  Graph training_;
+  std::shared_ptr<const Graph> training_;
   ResolvedPlan resolved_;
   AxisParts parts_;
   bool masters_ = true;  // whether masters rest in shards as optimizer state does

@@ -18,10 +18,12 @@
 // two plans and, if the plan recomputes anything, one more for each module that may be recomputed.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "tessera/base/result.h"
+#include "tessera/compile/compile.h"
 #include "tessera/export/settings.h"
 #include "tessera/models/model.h"
 #include "tessera/plan/load.h"
@@ -29,9 +31,10 @@
 namespace tessera {
 
 struct ExportQuestion {
-  const Model* model = nullptr;     // made with the batch of a step
-  PlanText plan;                    // as load_plan_text returns it
-  DType compute = DType::kFloat32;  // the type that the run computes in (graph/precision.h)
+  std::shared_ptr<const Model> model;  // made with the batch of a step
+  PlanText plan;                       // as load_plan_text returns it
+  DType compute = DType::kFloat32;     // the type that the run computes in (graph/precision.h)
+  Compiler* compiler = nullptr;        // keeps the graphs that are trained
 };
 
 struct Recognized {

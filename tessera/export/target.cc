@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "tessera/base/text.h"
 #include "tessera/export/sizes.h"
@@ -35,7 +36,7 @@ Result<ReadSettings> read_settings(const ExportTarget& target, const std::string
 
 Result<const ExportTarget*> target_of_text(const std::string& path, const std::string& text) {
   const ExportTarget* best = nullptr;
-  int64_t most = 0;
+  std::pair<bool, int64_t> most = {false, 0};  // whether the text starts it, and known keys
   std::vector<std::string> forms;
   for (const ExportTarget& target : export_targets()) {
     forms.push_back(fmt::format("{} ({})", target.name, join(target.endings, ", ")));
@@ -44,9 +45,14 @@ Result<const ExportTarget*> target_of_text(const std::string& path, const std::s
                     [&](const std::string& ending) { return path.ends_with(ending); });
     if (!ends) continue;
     const auto said = target.scan(text);
-    const int64_t known = said ? known_keys(key_table(target.name), *said) : 0;
-    if (known <= most) continue;
-    most = known;
+    const bool starts = said && std::any_of(target.starts.begin(), target.starts.end(),
+                                            [&](const std::string& word) {
+                                              return text.find(word) != std::string::npos;
+                                            });
+    const std::pair<bool, int64_t> found = {starts,
+                                            said ? known_keys(key_table(target.name), *said) : 0};
+    if (found <= most) continue;
+    most = found;
     best = &target;
   }
   if (best != nullptr) return best;

@@ -65,6 +65,8 @@ struct ExportTarget {
   std::string style = {};  // the execution style (cost/style.h) in which the framework is priced
   // How names of its files end, with the dot.
   std::vector<std::string> endings = {};
+  // Words that a text has if it starts the framework, as "pretrain_gpt.py".
+  std::vector<std::string> starts = {};
   DegreeGrid grid = {};  // what a planner may offer for it (search/grid.h)
 };
 
@@ -81,8 +83,8 @@ struct ReadSettings {
 // one that no plan here can say.
 Result<ReadSettings> read_settings(const ExportTarget& target, const std::string& text,
                                    int64_t ranks, const Graph& forward);
-// Returns the target whose keys the text has, by the end of the file's name and by its content. The
-// error lists the forms that are known.
+// Returns the target of a text, by the end of the file's name and by its content: one that the text
+// starts, else the one with the most keys. The error lists the forms that are known.
 Result<const ExportTarget*> target_of_text(const std::string& path, const std::string& text);
 
 ExportTarget megatron_target();

@@ -300,6 +300,7 @@ ExportTarget torchtitan_target() {
   out.families = {"gpt", "llama", "mixtral"};
   out.style = "torchtitan";
   out.endings = {".py", ".toml", ".sh"};
+  out.starts = {"torchtitan.train"};
   out.grid.tensor = {{"heads", "ffn", "vocab", "seq"}};
   out.grid.context = {{"seq"}};
   out.grid.experts = out.grid.pipelines = true;

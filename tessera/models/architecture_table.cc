@@ -150,6 +150,24 @@ Status read_unbuilt(const DataTable& table, ArchitectureTable& out) {
   return finish_table(table);
 }
 
+// Reads how published models differ from the form that their sizes are given to.
+Status read_approximate(const DataTable& table, ArchitectureTable& out) {
+  std::vector<std::string> names;
+  std::string what;
+  for (const char* key : {"names", "what"}) TESSERA_TRY_VOID(table.require(key));
+  TESSERA_TRY_VOID(table.texts("names", names));
+  TESSERA_TRY_VOID(table.text("what", what));
+  for (std::string& name : names) {
+    std::erase(name, '-');
+    const bool known = std::any_of(out.models.begin(), out.models.end(),
+                                   [&](const Architecture& model) { return model.name == name; });
+    if (!known) return table.error("names", fmt::format("found the unknown model '{}'", name));
+    if (!out.approximations.emplace(name, what).second)
+      return table.error("names", fmt::format("the model '{}' is there twice", name));
+  }
+  return finish_table(table);
+}
+
 Status read_series(const DataTable& table, ArchitectureTable& out) {
   std::vector<std::string> names;
   TESSERA_TRY(const Form form, read_form(table));
@@ -174,6 +192,7 @@ Result<ArchitectureTable> parse_architectures(std::string_view toml, std::string
   using Reader = Status (*)(const DataTable&, ArchitectureTable&);
   const std::pair<const char*, Reader> kinds[] = {{"models", read_models},
                                                   {"unbuilt", read_unbuilt},
+                                                  {"approximate", read_approximate},
                                                   {"series", read_series},
                                                   {"suffixes", read_suffixes}};
   for (const auto& [key, read] : kinds) {

@@ -2,6 +2,8 @@
 // each key means. Names in the table are in lower case; hyphens in them are only for people.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,6 +18,8 @@ namespace tessera {
 struct ArchitectureTable {
   std::vector<Architecture> models;  // includes models without a builder
   std::vector<std::pair<std::string, Form>> series;
+  // By model: how the published one differs from the form that has its sizes.
+  std::map<std::string, std::string, std::less<>> approximations;
   // `before`: words that may precede a known name ("Meta-Llama-3-8B").
   std::vector<std::string> before;
   // `glued`: words that may follow a known name without a blank. `other`: words that, if they

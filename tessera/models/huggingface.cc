@@ -216,9 +216,16 @@ Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::st
   const ModelType* type = type_of(config);
   if (type == nullptr) {
     const auto at = parsed->find("model_type");
-    const std::string name = at != parsed->end() && at->is_string() ? at->get<std::string>() : "";
-    return invalid_input(fmt::format("{}: model_type '{}' is not supported (supported: {})", file,
-                                     short_line(name, 60), join(huggingface_model_types(), ", ")));
+    const std::vector<std::string> known = huggingface_model_types();
+    if (at == parsed->end() || !at->is_string()) {
+      return invalid_input(fmt::format("{}: expected the key model_type with one of {}, found {}",
+                                       file, join(known, ", "),
+                                       at == parsed->end() ? "none" : "no text"));
+    }
+    const std::string name = short_line(at->get<std::string>(), 60);
+    return invalid_input(
+        fmt::format("{}: model_type '{}' is not supported, the nearest is '{}' (supported: {})",
+                    file, name, nearest(name, known), join(known, ", ")));
   }
   ConfigReader reader(config, type->name, file);
   if (config != *parsed) {

@@ -10,6 +10,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/models/architecture.h"
+#include "tessera/models/architecture_table.h"
 #include "tessera/models/architecture_text.h"
 #include "tessera/models/family_names.h"
 
@@ -91,8 +92,13 @@ Result<ModelName> published(const Architecture& known, const std::string& title,
                     title, known.remark));
   }
   TESSERA_TRY(std::string call, architecture_text(known));
+  std::vector<std::string> remarks;
+  if (!known.remark.empty()) remarks.push_back(known.remark);
+  const auto& approximations = architecture_table().approximations;
+  if (const auto found = approximations.find(known.name); found != approximations.end())
+    remarks.push_back(found->second);
   return ModelName{
-      .changes = changes, .call = std::move(call), .title = title, .remark = known.remark};
+      .changes = changes, .call = std::move(call), .title = title, .remark = join(remarks, "; ")};
 }
 
 // Returns the family or published name that is most similar to `name`.

@@ -64,6 +64,11 @@ TEST(ModelName, PublishedNamesInTheSpellingsOfPeople) {
   EXPECT_EQ(resolved("Llama-3-8B:seq=4096,layers=2").changes, ":seq=4096,layers=2");
   EXPECT_EQ(resolved("deepseek-ai/DeepSeek-V3").remark,
             "heads of 160 for both scores (192) and values (128)");
+  EXPECT_EQ(resolved("Qwen/Qwen2.5-7B-Instruct").remark, "no biases of queries, keys and values");
+  EXPECT_EQ(resolved("meta-llama/Llama-4-Maverick").remark,
+            "experts in the last half of the blocks, not in every other one; attention to all "
+            "tokens, not in chunks; no norms of heads");
+  EXPECT_EQ(resolved("llama-3-8b").remark, "");
 }
 
 // The parameter counts are those that the publishers state.

@@ -597,8 +597,12 @@ TEST_F(HuggingFace, WhatHasNoCounterpartIsAnError) {
       "deepseek_v2, gpt_oss, gemma2, gemma3_text, olmo2, phi3, glm4, llama4_text, nemotron, "
       "smollm3";
   EXPECT_EQ(error(R"({"model_type": "opt"})"),
-            path_ + ": model_type 'opt' is not supported (supported: " + known + ")");
-  EXPECT_EQ(error("{}"), path_ + ": model_type '' is not supported (supported: " + known + ")");
+            path_ + ": model_type 'opt' is not supported, the nearest is 'gpt2' (supported: " +
+                known + ")");
+  EXPECT_EQ(error("{}"),
+            path_ + ": expected the key model_type with one of " + known + ", found none");
+  EXPECT_EQ(error(R"({"model_type": 3})"),
+            path_ + ": expected the key model_type with one of " + known + ", found no text");
   EXPECT_EQ(error("[1"), path_ + ": expected a JSON object (a Hugging Face config.json)");
   EXPECT_EQ(error(llama + R"(, "mlp_bias": true})"),
             path_ + ": mlp_bias true is not supported (supported: false)");

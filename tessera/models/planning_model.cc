@@ -42,6 +42,15 @@ std::string with_commas(int64_t value) {
   return text;
 }
 
+// Checks that the sizes of a file go together, so that the error names the file. A model of one layer
+// is built; only if that fails, the whole one.
+Status check_sizes(const std::string& spec, const std::string& file) {
+  if (build_model(spec + ",layers=1", 1)) return {};
+  const auto model = build_model(spec, 1);
+  if (model) return {};
+  return invalid_input(fmt::format("{}: {}", file, model.error().message));
+}
+
 }  // namespace
 
 Result<PlanningModel> read_for_planning(std::string_view text) {
@@ -69,6 +78,7 @@ Result<PlanningModel> read_for_planning(std::string_view text) {
   }
   file.arguments.insert(file.arguments.end(), changes.begin(), changes.end());
   out.spec = spec_text(file.family, file.arguments);
+  TESSERA_TRY_VOID(check_sizes(out.spec, out.file));
   return out;
 }
 

@@ -254,7 +254,9 @@ TEST(PlanningModel, BuildingDemandsAnExactOne) {
 
 TEST(PlanningModel, WhatIsWrongInAFileIsOneLine) {
   EXPECT_THAT(spec_of("gemma3", {{"text_config", {{"model_type", "opt"}}}}),
-              HasSubstr("config.json: model_type 'gemma3' is not supported (supported: gpt2, "));
+              HasSubstr("config.json: model_type 'gemma3' is not supported, the nearest is "));
+  EXPECT_THAT(spec_of("phi3", {{"num_attention_heads", 7}}),
+              HasSubstr("config.json: model 'llama': heads=7 must be a multiple of kv_heads=32"));
   EXPECT_THAT(spec_of("deepseek_v3", {{"v_head_dim", "x"}}),
               HasSubstr("v_head_dim and kv_lora_rank must be whole numbers of at least 1"));
   EXPECT_THAT(

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tessera/base/check.h"
+#include "tessera/base/dtype.h"
 #include "tessera/base/text.h"
 #include "tessera/graph/precision.h"
 #include "tessera/plan/recipe_aliases.h"
@@ -71,7 +72,9 @@ Result<const RecipeArgument*> meant(const Recipe& recipe, const std::string& key
 Status set_argument(RecipeArguments& arguments, const RecipeArgument& argument,
                     const std::string& value) {
   if (argument.is_text) {
-    const std::string text = unquoted(value);
+    std::string text = unquoted(value);
+    if (const auto dtype = parse_dtype(text); dtype && argument.name == "precision")
+      text = dtype_name(*dtype);  // people write dtypes in other words, too: bf16
     TESSERA_TRY_VOID(check_choice(argument, text));
     arguments.texts[argument.name] = text;
     return {};

@@ -119,12 +119,15 @@ struct SetValue {
   Status operator()(std::string* target) const {
     const auto* text = node.as_string();
     if (text == nullptr || text->get().empty()) return expected("a string");
-    const std::string& value = text->get();
-    if (!key.choices.empty() &&
-        std::find(key.choices.begin(), key.choices.end(), value) == key.choices.end()) {
-      return expected("one of " + join(key.choices, ", "));
-    }
-    *target = value;
+    const auto is_choice = [&](std::string_view word) {
+      return key.choices.empty() ||
+             std::find(key.choices.begin(), key.choices.end(), word) != key.choices.end();
+    };
+    *target = text->get();
+    if (is_choice(*target)) return {};
+    // People write dtypes in other words, too: "bf16".
+    if (const auto dtype = parse_dtype(*target)) *target = dtype_name(*dtype);
+    if (!is_choice(*target)) return expected("one of " + join(key.choices, ", "));
     return {};
   }
 };

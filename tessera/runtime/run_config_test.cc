@@ -70,6 +70,15 @@ TEST(RunConfig, ErrorsNameFileLineAndTheNearestKey) {
   EXPECT_EQ(parse_error("model = \"gpt\nbatch = 2\n").substr(0, 11), "run.toml:1:");
 }
 
+TEST(RunConfig, ADtypeHasTheWordsThatPeopleWrite) {
+  for (const auto& [word, name] : {std::pair{"bf16", "bfloat16"}, {"half", "float16"}}) {
+    const auto config =
+        parse_run_config(std::string(kRun) + fmt::format("precision = \"{}\"\n", word), "run.toml");
+    ASSERT_TRUE(config) << config.error().message;
+    EXPECT_EQ(config->precision, name);
+  }
+}
+
 TEST(RunConfig, SetTakesTomlValuesAndBareStrings) {
   auto config = parse_run_config(kRun, "run.toml");
   ASSERT_TRUE(config);

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,9 +39,12 @@ struct GridAnswer {
 
 // Returns an error for a plan, given as its text, that the framework does not run.
 using AcceptsPlan = std::function<Status(const std::string& plan)>;
+// Returns the text of the framework's own plan for a choice that it lays out otherwise than
+// write_plan() does; nothing for other choices.
+using OwnPlan = std::function<std::optional<std::string>(const Choice& choice)>;
 // Returns the plans. Errors: those of find_plan(); no choice of the grid can be made.
 Result<GridAnswer> find_in_grid(const PlanQuestion& question, const DegreeGrid& grid,
-                                const AcceptsPlan& accepts);
+                                const AcceptsPlan& accepts, const OwnPlan& own = {});
 
 // Returns the choices of a grid for a model.
 Space space_of_grid(const DegreeGrid& grid, Ranking& ranking);

@@ -82,6 +82,46 @@ TEST(Grid, has_the_sorts_of_ranks_that_it_states) {
   }
 }
 
+TEST(Grid, keeps_the_degrees_that_are_fixed) {
+  const std::vector<std::map<std::string, std::string>> cases = {
+      {{"cp", "2"}}, {{"cp", "2"}, {"tp", "2"}, {"pp", "1"}}, {{"tp", "4"}, {"cp", "1"}}};
+  for (const auto& fixed : cases) {
+    const auto asked = small_question();
+    asked->question.fixed.insert(fixed.begin(), fixed.end());
+    const auto answer = find_in_grid(asked->question, megatron_grid(), accepts_all);
+    ASSERT_TRUE(answer) << answer.error().message;
+    ASSERT_FALSE(answer->plans.empty());
+    const auto degree = [&](const char* key, int64_t otherwise) {
+      return fixed.contains(key) ? std::stoll(fixed.at(key)) : otherwise;
+    };
+    for (const GridPlan& plan : answer->plans) {
+      int64_t tensor = 1, context = 1;
+      for (size_t a = 1; a < plan.candidate.choice.axes.size(); ++a) {
+        const ChoiceAxis& axis = plan.candidate.choice.axes[a];
+        (has(axis.dims, "heads") ? tensor : context) *= axis.size;
+      }
+      EXPECT_EQ(tensor, degree("tp", tensor)) << plan.text;
+      EXPECT_EQ(context, degree("cp", context)) << plan.text;
+    }
+  }
+}
+
+TEST(Grid, refuses_keys_that_no_framework_has) {
+  const auto asked = small_question();
+  asked->question.fixed["slices"] = "2";
+  EXPECT_EQ(find_in_grid(asked->question, megatron_grid(), accepts_all).error().message,
+            "plan: --fix slices=2: expected one of pp, dp, tp, cp, ep, micro_batches, chunks, "
+            "zero, recompute, schedule beside --for, found 'slices'");
+  asked->question.fixed = {{"devices", "4"}};
+  EXPECT_EQ(find_in_grid(asked->question, megatron_grid(), accepts_all).error().message,
+            "plan: --fix devices=4: expected all 8 devices beside --for; a smaller --cluster has "
+            "fewer");
+  asked->question.fixed = {{"dp", "3"}, {"tp", "2"}};
+  EXPECT_EQ(find_in_grid(asked->question, megatron_grid(), accepts_all).error().message,
+            "plan: no choice of the framework's degrees can be made for batch 32 on 8 devices with "
+            "dp=3, tp=2");
+}
+
 // The best of megatron_grid is a candidate of every search by auto.
 TEST(Grid, auto_is_never_slower_than_the_baseline) {
   for (const auto& [model, machine, batch] :

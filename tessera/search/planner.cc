@@ -36,49 +36,6 @@ std::string time_text(double seconds) {
   return fmt::format("{:.4g} s", seconds);
 }
 
-Status check_question(const PlanQuestion& question) {
-  if (question.batch < 1) {
-    return invalid_input(
-        fmt::format("plan: expected a batch of at least 1, found {}", question.batch));
-  }
-  std::vector<std::string> keys;
-  for (const auto& [key, meaning] : fix_keys()) keys.push_back(key);
-  const RecipeArgument schedule = recipes::schedule_argument();
-  RecipeArgument offload = schedule;
-  offload.name = "offload";
-  offload.choices = offload_names();
-  const std::vector<RecipeArgument> texts = {schedule, recipes::recompute_argument(), offload};
-  for (const auto& [key, value] : question.fixed) {
-    if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
-      return invalid_input(
-          fmt::format("plan: --fix {}={}: unknown key '{}', did you mean '{}'? ({})", key, value,
-                      key, nearest(key, keys), join(keys, ", ")));
-    }
-    const auto text = std::find_if(texts.begin(), texts.end(),
-                                   [&](const RecipeArgument& one) { return one.name == key; });
-    if (text != texts.end()) {
-      if (const Status known = check_choice(*text, value); !known) {
-        return invalid_input(
-            fmt::format("plan: --fix {}={}: {}", key, value, known.error().message));
-      }
-      continue;
-    }
-    const auto number = parse_int(value);
-    const std::map<std::string, int64_t> most = {
-        {"zero", 3}, {"replicas_apart", 1}, {"rims", 1}, {"prefetch", kMostPrefetch}};
-    const auto bound = most.find(key);
-    if (bound != most.end() && (!number || *number < 0 || *number > bound->second)) {
-      return invalid_input(fmt::format("plan: --fix {}={}: expected a whole number from 0 to {}",
-                                       key, value, bound->second));
-    }
-    if (bound == most.end() && (!number || *number < 1)) {
-      return invalid_input(
-          fmt::format("plan: --fix {}={}: expected a whole number of at least 1", key, value));
-    }
-  }
-  return {};
-}
-
 std::string candidate_row(const PlanCandidate& candidate, bool is_best) {
   std::string outcome = candidate.refused;
   if (candidate.step_s) {
@@ -220,6 +177,49 @@ Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
 }
 
 }  // namespace
+
+Status check_question(const PlanQuestion& question) {
+  if (question.batch < 1) {
+    return invalid_input(
+        fmt::format("plan: expected a batch of at least 1, found {}", question.batch));
+  }
+  std::vector<std::string> keys;
+  for (const auto& [key, meaning] : fix_keys()) keys.push_back(key);
+  const RecipeArgument schedule = recipes::schedule_argument();
+  RecipeArgument offload = schedule;
+  offload.name = "offload";
+  offload.choices = offload_names();
+  const std::vector<RecipeArgument> texts = {schedule, recipes::recompute_argument(), offload};
+  for (const auto& [key, value] : question.fixed) {
+    if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
+      return invalid_input(
+          fmt::format("plan: --fix {}={}: unknown key '{}', did you mean '{}'? ({})", key, value,
+                      key, nearest(key, keys), join(keys, ", ")));
+    }
+    const auto text = std::find_if(texts.begin(), texts.end(),
+                                   [&](const RecipeArgument& one) { return one.name == key; });
+    if (text != texts.end()) {
+      if (const Status known = check_choice(*text, value); !known) {
+        return invalid_input(
+            fmt::format("plan: --fix {}={}: {}", key, value, known.error().message));
+      }
+      continue;
+    }
+    const auto number = parse_int(value);
+    const std::map<std::string, int64_t> most = {
+        {"zero", 3}, {"replicas_apart", 1}, {"rims", 1}, {"prefetch", kMostPrefetch}};
+    const auto bound = most.find(key);
+    if (bound != most.end() && (!number || *number < 0 || *number > bound->second)) {
+      return invalid_input(fmt::format("plan: --fix {}={}: expected a whole number from 0 to {}",
+                                       key, value, bound->second));
+    }
+    if (bound == most.end() && (!number || *number < 1)) {
+      return invalid_input(
+          fmt::format("plan: --fix {}={}: expected a whole number of at least 1", key, value));
+    }
+  }
+  return {};
+}
 
 const std::vector<Planner>& all_planners() {
   static const std::vector<Planner> planners = {

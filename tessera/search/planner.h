@@ -28,6 +28,9 @@ const std::vector<Planner>& all_planners();
 // part's file and line).
 Result<PlanAnswer> find_plan(const PlanQuestion& question, const std::string& planner);
 
+// Checks the batch, and keys and values of `fixed`, as find_plan() does.
+Status check_question(const PlanQuestion& question);
+
 // Returns several lines that say what was found and why. `explain`: adds the other candidates, what
 // limits the best plan, and the gain from more memory.
 std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool explain);

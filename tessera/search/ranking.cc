@@ -169,8 +169,11 @@ std::vector<Ranking::Shape> Ranking::shapes(bool rings) const {
 }
 
 std::vector<std::vector<ChoiceAxis>> Ranking::axes_inside(int64_t inner, const Space& space) const {
-  if (inner == 1) return {{}};
   std::vector<std::vector<ChoiceAxis>> out;
+  if (inner == 1) {
+    if (!space.takes || space.takes({})) out.emplace_back();
+    return out;
+  }
   for (const DimList& list : space.lists) out.push_back(inner_axes(inner, list));
   const int64_t node = question_.cluster->type_of(0).devices;
   for (const DimPair& pair : space.pairs) {
@@ -182,7 +185,7 @@ std::vector<std::vector<ChoiceAxis>> Ranking::axes_inside(int64_t inner, const S
   std::erase_if(out, [&](const std::vector<ChoiceAxis>& axes) {
     const int64_t ring = over_rings(axes);
     return ring > (needs_rings() ? kMostNeededRing : kMostRing) ||
-           (ring == 1 && inner > most_inner());
+           (ring == 1 && inner > most_inner()) || (space.takes && !space.takes(axes));
   });
   return out;
 }

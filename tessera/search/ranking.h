@@ -43,6 +43,8 @@ struct Space {
   // Whether the search may change the lists, and also tries other sizes of buckets and depths of
   // prefetching.
   bool own_lists = false;
+  // Whether choices may have these axes inside a stage; unset: all may.
+  std::function<bool(const std::vector<ChoiceAxis>&)> takes = {};
   bool has_rings() const;  // whether some list has a ring ("seq~kv")
 };
 

@@ -155,6 +155,10 @@ class Export(unittest.TestCase):
         self.assertEqual(run("import", job, "--model", MODEL, "--ranks", "8", "--framework", "torchtitan"),
                          (2, "", f"tessera: {job}: line 2: torchtitan: unknown key 'parallelism.tensor_parallel_degre', did "
                                  "you mean 'parallelism.tensor_parallel_degree'?\n"))
+        job = self.write("job.sh", "torchrun --nproc-per-node 8 pretrain_gpt.py --tensor-model-paralel-size 2\n")
+        self.assertEqual(run("import", job, "--model", MODEL)[2],
+                         f"tessera: {job}: line 1: megatron: unknown key '--tensor-model-paralel-size', did you "
+                         "mean '--tensor-model-parallel-size'?\n")
         job = self.write("ds.json", '{"train_batch_size": 8, "zero_optimization": {"stage": 2, "offload_optimizer": '
                                     '{"device": "cpu"}}}')
         self.assertEqual(run("import", job, "--model", MODEL, "--ranks", "8"),
@@ -186,6 +190,31 @@ class Export(unittest.TestCase):
                 self.assertEqual(code, 0)
                 self.assertLess(abs(json.loads(text)["check"]["change"]), 0.01)
 
+    def test_what_is_fixed_holds_for_a_framework_too(self):
+        for fixed in (["tp=2", "cp=2"], ["cp=4"]):
+            with self.subTest(fixed=fixed):
+                command = ["plan", MODEL, "--cluster", "dgx-a100:1", "--for", "megatron", "--batch", "32", "--json"]
+                code, out, err = run(*command, *[word for one in fixed for word in ("--fix", one)])
+                self.assertEqual((code, err), (0, ""))
+                answer = json.loads(out)
+                for plan in [answer["best"], *answer["others"]]:
+                    for one in fixed:
+                        self.assertIn(one, plan["words"].replace(",", "").split())
+
+    def test_plans_for_a_framework_have_expert_ranks(self):
+        for target, fixed in (("megatron", ["ep=2", "tp=2"]), ("torchtitan", ["ep=4"])):
+            with self.subTest(target=target):
+                command = ["plan", MIXTURE, "--cluster", "dgx-a100:1", "--for", target, "--batch", "32", "--json"]
+                code, out, err = run(*command, *[word for one in fixed for word in ("--fix", one)])
+                self.assertEqual((code, err), (0, ""))
+                answer = json.loads(out)
+                self.assertLessEqual(set(fixed), set(answer["best"]["words"].replace(",", "").split()))
+                plan = self.write("plan.toml", answer["plan"])
+                code, text, err = run("export", MIXTURE, "--plan", plan, "--to", target, "--batch", "32", "--precision", "bfloat16",
+                                      "--cluster", "dgx-a100:1", "--check", "--json")
+                self.assertEqual(code, 0, err)
+                self.assertLess(abs(json.loads(text)["check"]["change"]), 0.01)
+
     def test_plan_for_says_what_it_assumes_and_what_does_not_fit(self):
         code, out, err = run("plan", MODEL, "--cluster", "dgx-a100:1", "--for", "fsdp2")
         self.assertEqual((code, err), (0, ""))
@@ -210,7 +239,7 @@ class Export(unittest.TestCase):
 
     def test_wrong_options(self):
         self.expect_error("export: --to: expected one of torchtitan, megatron, deepspeed, nemo, fsdp2, accelerate, transformers, hf, "
-                          "pt2, found 'alpa'", MODEL,
+                          "pt2, found 'alpa', did you mean 'nemo'?", MODEL,
                           "--to", "alpa", "--plan", "data_parallel(2)")
         self.expect_error("export: expected --plan, the plan to write, or --from, a file to read", MODEL, "--to", "nemo")
         self.expect_error("export: --check needs --cluster, the machine to predict a step on", MODEL, "--to", "nemo",

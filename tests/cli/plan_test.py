@@ -69,10 +69,13 @@ class PlanCommand(CliTest):
                           "inspect", MODEL, "--plan", "summa(4)", "--cluster", "dgx-a100:1")
 
     def test_what_is_missing_is_said(self):
-        self.expect_error(2, "plan: expected a model with --cluster and --batch, or a recipe call with --model, or "
+        self.expect_error(2, "plan: expected a model with --cluster, or a recipe call with --model, or "
                              "--list (tessera plan --help)", "plan")
         self.expect_error(2, "plan: expected --model for 'serial': recipes read sizes from the model", "plan", "serial")
-        self.expect_error(2, "plan: expected --batch, the sequences of a step", "plan", MODEL, "--cluster", "local")
+
+    def test_a_batch_is_assumed_and_said(self):
+        text = self.expect_text("plan", MODEL, "--cluster", "dgx-a100:1", "--evaluations", "1", "--fix", "devices=1")
+        self.assertIn("batch 64 (8 a device, as none is given)\n", text.splitlines(True)[0])
 
 
 if __name__ == "__main__":

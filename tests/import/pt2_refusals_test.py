@@ -39,7 +39,8 @@ class Refusals(Pt2Case):
         path = self.exported(Logits(), (x,))
         self.assertEqual(
             self.refused(path),
-            "bad.pt2: expected a module that returns its loss, a scalar, found [2, 3]; with --set loss=cross_entropy the outputs are logits")
+            "bad.pt2: expected a module that returns its loss, a scalar, found [2, 3]; with loss=cross_entropy the outputs are logits "
+            "(--set of import; elsewhere model.pt2:loss=cross_entropy)")
         self.assertEqual(self.refused(path, "--set", "loss=squares"), "import: loss: expected module or cross_entropy, found 'squares'")
         answer = run(self.program, "import", path, "--set", "loss=cross_entropy", "--out", self.folder / "logits")
         self.assertEqual(answer.returncode, 0, answer.stderr)

@@ -3,6 +3,7 @@
 Usage: check.py TARGET FILE RANKS [FILE RANKS ...]. It runs in the environment that has the frameworks (peers_test.py makes one).
 """
 import ast
+import functools
 import importlib.util
 import json
 import os
@@ -51,24 +52,25 @@ def megatron(path, ranks):
             "ep": args.expert_model_parallel_size, "batch": args.global_batch_size, "micro": args.micro_batch_size}
 
 
-def nemo(path, _ranks):
-    """Looks each override up in the classes of Megatron Bridge's configuration, whose imports need a GPU's libraries."""
-    root = pathlib.Path(os.environ["PEERS_BRIDGE"])
-    fields = {}
-    for source in root.rglob("*.py"):
-        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                names = {b.target.id for b in node.body if isinstance(b, ast.AnnAssign) and isinstance(b.target, ast.Name)}
-                fields.setdefault(node.name, set()).update(names)
+@functools.lru_cache(maxsize=1)
+def fields_of_bridge():
+    """By class of Megatron Bridge's configuration, and of those of the same names that they extend: the names of its fields."""
     megatron_lm = pathlib.Path(importlib.util.find_spec("megatron.core").submodule_search_locations[0]).parent
-    # Classes of Megatron Bridge extend those of the same names here.
     bases = ["core/model_parallel_config.py", "core/transformer/transformer_config.py", "core/optimizer/optimizer_config.py",
              "core/distributed/distributed_data_parallel_config.py"]
-    for source in [megatron_lm / name for name in bases] + sorted((megatron_lm / "training" / "config").glob("*.py")):
+    fields = {}
+    for source in [*pathlib.Path(os.environ["PEERS_BRIDGE"]).rglob("*.py"), *(megatron_lm / name for name in bases),
+                   *sorted((megatron_lm / "training" / "config").glob("*.py"))]:
         for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
                 names = {b.target.id for b in node.body if isinstance(b, ast.AnnAssign) and isinstance(b.target, ast.Name)}
                 fields.setdefault(node.name, set()).update(names)
+    return fields
+
+
+def nemo(path, _ranks):
+    """Looks each override up in the classes of Megatron Bridge's configuration, whose imports need a GPU's libraries."""
+    fields = fields_of_bridge()
     classes = {"model": ("GPTModelProvider", "TransformerConfig", "ModelParallelConfig"), "train": ("TrainingConfig",),
                "ddp": ("DistributedDataParallelConfig",), "dist": ("DistributedInitConfig",),
                "checkpoint": ("CheckpointConfig",), "optimizer": ("OptimizerConfig",)}

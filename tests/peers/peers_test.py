@@ -1,25 +1,27 @@
 """What `tessera plan --for` and `tessera export` write is accepted by the parsers of the frameworks themselves.
 
-Usage: peers_test.py PROGRAM [unittest options]. Installs the frameworks from PyPI into an environment of its own, without GPU
-libraries; PEERS_PYTHON may name an interpreter that has them already. Exit code 77: there is no network; the reason is printed.
+Usage: peers_test.py PROGRAM [unittest options]. Installs the frameworks from PyPI into an environment of its own, which needs
+Python 3.12 (on PATH or of pyenv) and some minutes. PEERS_PYTHON may name an interpreter that has them already, PEERS_BRIDGE a
+folder with the sources of Megatron Bridge. Exit code 77: there is no such Python, or no network; the reason is printed.
 """
 import json
 import os
 import pathlib
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import unittest
-import venv
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHECK = pathlib.Path(__file__).with_name("check.py")
 PACKAGES = ["torch", "numpy", "torchtitan==0.3.0", "megatron-core==0.19.2", "deepspeed==0.19.8", "accelerate==1.15.0",
             "transformers==5.24.0"]
 # Its dependencies need a GPU's compiler, and the check reads its sources alone.
-BARE = ["megatron-bridge"]
+BARE = ["megatron-bridge==0.6.2"]
+PYTHON = (3, 12)  # megatron-core needs it at least, megatron-bridge at most
 SKIPPED = 77
 MODELS = ["llama:layers=8,hidden=1024,heads=16,kv_heads=8,ffn=2816,vocab=32000,seq=1024",
           "llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256,seq=4096",
@@ -28,6 +30,7 @@ MODELS = ["llama:layers=8,hidden=1024,heads=16,kv_heads=8,ffn=2816,vocab=32000,s
 MACHINES = ["dgx-a100:1", "dgx-h100:2", "p4d:1"]
 TARGETS = ["torchtitan", "megatron", "deepspeed", "nemo", "fsdp2", "accelerate", "transformers"]
 ENDINGS = {"torchtitan": "py", "fsdp2": "py", "megatron": "sh", "nemo": "sh", "accelerate": "yaml"}
+EXPERTS = ["torchtitan", "megatron", "nemo"]  # have expert ranks
 CASES = 60
 
 
@@ -45,6 +48,8 @@ class Peers(unittest.TestCase):
         batch = draw.choice([32, 64, 128])
         command = [self.program, "plan", model, "--for", target, "--cluster", machine, "--batch", str(batch), "--precision",
                    "bfloat16", "--json"]
+        if model.startswith("mixtral") and target in EXPERTS:
+            command += ["--fix", f"ep={draw.choice([1, 2, 4])}"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 1:
             return None  # nothing fits
@@ -91,21 +96,39 @@ class Peers(unittest.TestCase):
             self.assertEqual(value, expected[key], key)
 
 
+def skip(reason):
+    print(f"skipped: {reason}")
+    sys.exit(SKIPPED)
+
+
+def find_python():
+    """An interpreter of the version that the frameworks have packages for, on PATH or of pyenv; None if there is none."""
+    pyenv = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv")) / "versions"
+    named = f"python{PYTHON[0]}.{PYTHON[1]}"
+    for name in [sys.executable, shutil.which(named), *sorted(map(str, pyenv.glob(f"*/bin/{named}")))]:
+        done = subprocess.run([name or "false", "-c", "import sys, venv; print(*sys.version_info[:2])"], capture_output=True,
+                              text=True, check=False)
+        if done.returncode == 0 and tuple(map(int, done.stdout.split())) == PYTHON:
+            return name
+    return None
+
+
 def frameworks():
     """An interpreter that has the frameworks, with the sources of Megatron Bridge in PEERS_BRIDGE."""
     if "PEERS_PYTHON" in os.environ:
         return os.environ["PEERS_PYTHON"], None
+    of = find_python()
+    if of is None:
+        skip("expected Python 3.12, for which the frameworks have packages, found none on PATH or of pyenv")
     folder = tempfile.TemporaryDirectory(prefix="tessera_peers_")
-    venv.create(folder.name, with_pip=True)
+    subprocess.run([of, "-m", "venv", folder.name], check=True)
     python = f"{folder.name}/bin/python"
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     bridge = f"{folder.name}/bridge"
     for packages in (PACKAGES, ["--no-deps", "--target", bridge, *BARE]):
         done = subprocess.run([*install, *packages], capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            reason = (done.stderr.strip().splitlines() or ["no reason"])[-1]
-            print(f"skipped: the frameworks cannot be installed from PyPI: {reason}")
-            sys.exit(SKIPPED)
+            skip(f"the frameworks cannot be installed from PyPI: {(done.stderr.strip().splitlines() or ['no reason'])[-1]}")
     os.environ["PEERS_BRIDGE"] = bridge
     return python, folder
 

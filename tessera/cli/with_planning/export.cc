@@ -49,8 +49,9 @@ std::vector<std::string> target_names() {
 Result<const ExportTarget*> target_of(const std::string& name) {
   const ExportTarget* target = find_export_target(name);
   if (target != nullptr) return target;
-  return invalid_input(fmt::format("export: --to: expected one of {}, found '{}'",
-                                   join(target_names(), ", "), name));
+  return invalid_input(
+      fmt::format("export: --to: expected one of {}, found '{}', did you mean '{}'?",
+                  join(target_names(), ", "), name, nearest(name, target_names())));
 }
 
 Json notes_json(const std::vector<std::string>& notes) {

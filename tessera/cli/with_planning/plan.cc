@@ -78,13 +78,13 @@ Json recipes_json(const Recipe* only) {
   return {{"recipes", std::move(list)}, {"aliases", std::move(aliases)}};
 }
 
-// Returns the names that stand for the recipe, as " (ddp, dp)"; "" if there are none.
+// Returns the names that stand for the recipe, as "ddp, dp"; "" if there are none.
 std::string aliases_text(const Recipe& recipe) {
   std::vector<std::string> names;
   for (const RecipeAlias& alias : recipe_aliases()) {
     if (alias.recipe == recipe.name) names.push_back(alias.name);
   }
-  return names.empty() ? "" : fmt::format(" (also {})", join(names, ", "));
+  return join(names, ", ");
 }
 
 // Lists the recipes, a line each, or describes the one that is named.
@@ -95,10 +95,16 @@ Result<int> list_recipes(const std::string& name, bool json) {
     if (only == nullptr) return tl::unexpected(parse_recipe_call(name).error());
   }
   if (json) return print(dumped(recipes_json(only)) + "\n");
-  if (only != nullptr) return print(recipe_text(*only) + aliases_text(*only) + "\n");
+  if (only != nullptr) {
+    const std::string also = aliases_text(*only);
+    return print(recipe_text(*only) + (also.empty() ? "" : fmt::format("    also {}\n", also)));
+  }
   std::string out;
-  for (const Recipe& recipe : all_recipes())
-    out += fmt::format("{:<20}{}{}\n", recipe.name, recipe.summary, aliases_text(recipe));
+  for (const Recipe& recipe : all_recipes()) {
+    const std::string also = aliases_text(recipe);
+    out += fmt::format("{:<20}{}{}\n", recipe.name, recipe.summary,
+                       also.empty() ? "" : fmt::format(" (also {})", also));
+  }
   return print(out +
                "\nOne with its arguments: tessera plan --list fsdp\n"
                "Example: tessera plan 'megatron(tp=2,pp=2)' --model "
@@ -118,7 +124,7 @@ bool is_model(const PlanOptions& options) {
 Status check_is_recipe(const PlanOptions& options) {
   if (options.subject.empty()) {
     return invalid_input(
-        "plan: expected a model with --cluster and --batch, or a recipe call with --model, or "
+        "plan: expected a model with --cluster, or a recipe call with --model, or "
         "--list (tessera plan --help)");
   }
   if (names_plan_file(options.subject)) {
@@ -238,7 +244,7 @@ std::string answer_json(const PlanAnswer& answer, const PlanQuestion& question,
   return dumped(out) + "\n";
 }
 
-// Sequences a step for each device, where --batch is not given with --for.
+// Sequences a step for each device, where --batch is not given.
 constexpr int64_t kUsualSequences = 8;
 
 Result<PlanQuestion> question_of(const PlanOptions& options, const Pricing& pricing) {
@@ -252,9 +258,8 @@ Result<PlanQuestion> question_of(const PlanOptions& options, const Pricing& pric
   TESSERA_TRY(question.without, parse_mechanisms(without == nullptr ? "" : without));
   TESSERA_TRY(question.optimizer, parse_optimizer_text(options.optimizer));
   TESSERA_TRY(question.compute, parse_dtype(pricing.precision));
-  const int64_t usual = options.target.empty() ? 0 : kUsualSequences * pricing.cluster.devices();
-  TESSERA_TRY(question.batch, batch_of(options.subject, options.batch, usual));
-  if (question.batch == 0) return invalid_input("plan: expected --batch, the sequences of a step");
+  TESSERA_TRY(question.batch, batch_of(options.subject, options.batch,
+                                       kUsualSequences * pricing.cluster.devices()));
   for (const std::string& fixed : options.fixed) {
     const size_t equals = fixed.find('=');
     if (equals == std::string::npos)
@@ -317,8 +322,12 @@ Result<int> search(const PlanOptions& options) {
   if (!options.target.empty()) return search_for(options, question, pricing, progress);
   TESSERA_TRY(const Model model, build_model(options.subject, question.batch));
   if (!options.json) {
-    say_first(fmt::format("{} on {}, batch {}", model_title(model), machine_title(pricing.cluster),
-                          grouped(question.batch)));
+    const bool assumed =
+        options.batch == 0 && question.batch == kUsualSequences * pricing.cluster.devices();
+    say_first(fmt::format(
+        "{} on {}, batch {}{}", model_title(model), machine_title(pricing.cluster),
+        grouped(question.batch),
+        assumed ? fmt::format(" ({} a device, as none is given)", kUsualSequences) : ""));
   }
   TESSERA_TRY(PlanAnswer answer, find_plan(question, options.planner));
   if (answer.best) answer.plan = with_style(answer.plan, pricing);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "tessera/base/json_text.h"
 #include "tessera/base/memory_text.h"
@@ -13,6 +14,7 @@
 #include "tessera/cli/output.h"
 #include "tessera/export/export.h"
 #include "tessera/search/grid.h"
+#include "tessera/search/planner.h"
 
 namespace tessera::cli {
 namespace {
@@ -20,10 +22,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 ExportRequest export_request(const PlanQuestion& question, const PlanForRequest& request,
-                             const std::string& plan) {
+                             const std::string& plan, Compiler& compiler) {
   return {question.model, plan,
           question.batch, request.pricing->precision,
-          request.target, question.cluster->type_of(0).devices};
+          request.target, question.cluster->type_of(0).devices,
+          &compiler};
 }
 
 // Returns the plan in the words of people: "tp=2 cp=2 pp=4 dp=4, ZeRO-1, recompute full, 8
@@ -54,6 +57,39 @@ struct Offered {
   Exported exported;
   std::string words;
 };
+
+// Returns the plan of a choice with expert ranks as frameworks lay it out: each rank chooses the
+// experts of its own tokens, while a choice cuts also that by experts. Nothing for other choices.
+std::optional<std::string> plan_with_experts(const Choice& choice, int64_t batch,
+                                             const Graph& forward) {
+  ExportSettings s;
+  s.pp = choice.stages;
+  s.dp = choice.axes.front().size;
+  for (size_t a = 1; a < choice.axes.size(); ++a) {
+    const ChoiceAxis& axis = choice.axes[a];
+    if (has(axis.dims, "experts")) {
+      s.ep = axis.size;
+    } else if (has(axis.dims, "heads")) {
+      s.tp = axis.size;
+      s.sequence_shard = has(axis.dims, "seq");
+    } else {
+      s.cp = axis.size;
+      if (!has(axis.dims, "seq~kv")) s.context = ContextForm::kGather;
+    }
+  }
+  if (s.ep == 1) return std::nullopt;
+  s.chunks = choice.chunks;
+  s.schedule = choice.schedule;
+  s.micro_batches = choice.micro_batches;
+  s.batch = batch;
+  s.zero = choice.sharded;
+  if (s.zero == 3) s.gathered_ahead = choice.transfers.ahead;
+  s.recompute = choice.recompute;
+  s.compute = choice.compute;
+  const auto plan = plan_of(s, forward);
+  if (!plan) return std::nullopt;
+  return fmt::format("# {}\n{}", choice.str(), to_toml(*plan));
+}
 
 // The exports of the plans that were accepted, by the texts of the plans.
 using Accepted = std::map<std::string, Exported>;
@@ -159,13 +195,20 @@ std::vector<std::string> plan_targets() {
 }
 
 Result<int> plan_for(const PlanQuestion& question, const PlanForRequest& request) {
+  TESSERA_TRY_VOID(check_question(question));
   Accepted accepted;
+  Compiler compiler;
   const auto accepts = [&](const std::string& plan) -> Status {
-    TESSERA_TRY(Exported exported, export_plan(export_request(question, request, plan)));
+    TESSERA_TRY(Exported exported, export_plan(export_request(question, request, plan, compiler)));
     accepted.insert_or_assign(plan, std::move(exported));
     return {};
   };
-  TESSERA_TRY(const GridAnswer answer, find_in_grid(question, request.target->grid, accepts));
+  TESSERA_TRY(const auto model,
+              compiler.model(question.model, question.batch, storage_dtype(question.compute)));
+  const auto own = [&](const Choice& choice) {
+    return plan_with_experts(choice, question.batch, model->graph);
+  };
+  TESSERA_TRY(const GridAnswer answer, find_in_grid(question, request.target->grid, accepts, own));
   if (answer.plans.empty()) return nothing_fits(request, answer);
   const std::vector<Offered> offered = offered_of(answer, std::move(accepted));
   const Exported& best = offered.front().exported;

@@ -14,6 +14,7 @@
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_runtime/commands.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/models/model_title.h"
 #include "tessera/runtime/metrics.h"
 #include "tessera/runtime/session.h"
 #include "tessera/simulate/chrome_trace.h"
@@ -137,9 +138,8 @@ void Progress::start(const TrainingStart& start) {
   printer_ = start.printer;
   start_ = shown_ = Clock::now();
   if (!printer_ || json_) return;
-  write(fmt::format("{}: {} parameters, {} ({}), {} a rank\n", start.model,
-                    grouped(start.parameters), plural(start.ranks, "rank"), start.transport,
-                    short_bytes(start.arena_bytes)));
+  write(fmt::format("{}, {} ({}), {} a rank\n", model_title(start.model, start.parameters),
+                    plural(start.ranks, "rank"), start.transport, short_bytes(start.arena_bytes)));
   const std::string data =
       start.data_files == 0
           ? std::string("random")

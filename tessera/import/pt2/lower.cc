@@ -466,8 +466,8 @@ Result<std::string> Lowering::choose_loss() {
   if (options_.cross_entropy) return first;
   const auto meta = program_.tensors.find(first);
   return invalid_input(fmt::format(
-      "{}: expected a module that returns its loss, a scalar, found {}; with --set "
-      "loss=cross_entropy the outputs are logits",
+      "{}: expected a module that returns its loss, a scalar, found {}; with loss=cross_entropy "
+      "the outputs are logits (--set of import; elsewhere model.pt2:loss=cross_entropy)",
       archive_.path(), meta == program_.tensors.end() ? first : shape_text(meta->second.sizes)));
 }
 
