@@ -58,9 +58,8 @@ Result<share::Prices> read_prices(const ClusterOptions& options, const share::Ma
   }
   for (size_t i = 0; i < out.size(); ++i) {
     if (out[i] < 0) {
-      return invalid_input(
-          fmt::format("--price: expected a price for each type, found none for '{}'",
-                      machines.types[i]));
+      return invalid_input(fmt::format(
+          "--price: expected a price for each type, found none for '{}'", machines.types[i]));
     }
   }
   return out;
@@ -87,9 +86,10 @@ Result<ClusterRun> simulate_cluster(const ClusterOptions& options) {
   settings.progress = [&](double now_s, size_t done) {
     line.say(fmt::format("{} of {} jobs are done at {:.1f} h", done, count, now_s / 3600));
   };
-  TESSERA_TRY(out.outcome, share::simulate_jobs(out.workload.jobs, out.machines, *policy, settings));
-  out.summary = share::summarize(out.workload.jobs, out.machines, out.outcome, policy->batch_rule(),
-                                 prices);
+  TESSERA_TRY(out.outcome,
+              share::simulate_jobs(out.workload.jobs, out.machines, *policy, settings));
+  out.summary =
+      share::summarize(out.workload.jobs, out.machines, out.outcome, policy->batch_rule(), prices);
   return out;
 }
 
@@ -162,8 +162,8 @@ std::string wait_table(const ClusterRun& run, bool all) {
                fmt::format("{:.0f} s", jobs[i].waited_s),
                fmt::format("{}", jobs[i].usage.switches)});
     if (jobs[i].waits_for.text.empty()) continue;
-    reasons += fmt::format("  {}: at {}: {}\n", job.name,
-                           share::time_text(jobs[i].waits_for.at_s), jobs[i].waits_for.text);
+    reasons += fmt::format("  {}: at {}: {}\n", job.name, share::time_text(jobs[i].waits_for.at_s),
+                           jobs[i].waits_for.text);
   }
   if (shown == 0) return "";
   return (all ? "\n" : "\nThe longest waits\n") + table.to_string() +
@@ -173,15 +173,15 @@ std::string wait_table(const ClusterRun& run, bool all) {
 std::string cluster_text(const ClusterRun& run, const ClusterOptions& options) {
   const share::Summary& s = run.summary;
   const auto seconds = [](double value) { return fmt::format("{:.3f} s", value); };
-  std::string out =
-      fmt::format("{} of {} on {}, policy {}\n", plural(static_cast<int64_t>(run.workload.jobs.size()), "job"),
-                  options.trace, options.cluster, options.policy);
+  std::string out = fmt::format("{} of {} on {}, policy {}\n",
+                                plural(static_cast<int64_t>(run.workload.jobs.size()), "job"),
+                                options.trace, options.cluster, options.policy);
   const auto add = [&](const char* name, const std::string& value) {
     out += fmt::format("{:<22} {}\n", name, value);
   };
   add("mean JCT", seconds(s.mean_jct_s));
-  add("median, p90, p99", fmt::format("{:.0f} s, {:.0f} s, {:.0f} s", s.median_jct_s, s.p90_jct_s,
-                                      s.p99_jct_s));
+  add("median, p90, p99",
+      fmt::format("{:.0f} s, {:.0f} s, {:.0f} s", s.median_jct_s, s.p90_jct_s, s.p99_jct_s));
   add("makespan", seconds(s.makespan_s));
   add("queueing, execution",
       fmt::format("{:.0f} s, {:.0f} s on average", s.mean_queueing_s, s.mean_execution_s));
@@ -204,9 +204,8 @@ Result<int> run_cluster(const ClusterOptions& options) {
         fmt::format("{} on {} under {}", options.trace, options.cluster, options.policy),
         fmt::format("tessera cluster simulate {} --cluster {} --policy {} --seed {}", options.trace,
                     options.cluster, options.policy, options.seed)};
-    TESSERA_TRY_VOID(write_file(options.page,
-                                share::to_page(text, run.workload.jobs, run.machines, run.outcome,
-                                               run.summary)));
+    TESSERA_TRY_VOID(write_file(options.page, share::to_page(text, run.workload.jobs, run.machines,
+                                                             run.outcome, run.summary)));
   }
   if (!options.json) return print(cluster_text(run, options));
   Json out = summary_json(run, options);
@@ -255,7 +254,8 @@ void add_cluster(Commands& commands) {
       .at_least(0);
   command.option("--price", options->prices, "TYPE=USD an hour of a GPU, once for each type")
       .one_value_each();
-  command.option("-o,--out", options->page, "Write a page about the run: nodes, sizes, queue, reasons");
+  command.option("-o,--out", options->page,
+                 "Write a page about the run: nodes, sizes, queue, reasons");
   command.flag("--jobs", options->list_jobs, "List all jobs, with why they waited");
   command.flag("--json", options->json, "Print JSON");
   command.footer("Policies:\n" + summaries + "\nFormats of traces:\n" + formats +

@@ -18,10 +18,10 @@
 namespace tessera::share {
 namespace {
 
-constexpr double kGate_s = 600;   // a decision at least so often
-constexpr int kSamples = 2;       // futures; the first has no further jobs
-constexpr int kComing = 12;       // jobs to come in each further future
-constexpr double kWork = 2.5e6;    // steps times options times jobs that a decision may take
+constexpr double kGate_s = 600;  // a decision at least so often
+constexpr int kSamples = 2;      // futures; the first has no further jobs
+constexpr int kComing = 12;      // jobs to come in each further future
+constexpr double kWork = 2.5e6;  // steps times options times jobs that a decision may take
 
 // Returns the numbers of GPUs that are tried: 1, 2, 4, ... within a node, then whole nodes, in steps
 // that grow by a quarter.
@@ -54,8 +54,9 @@ class Default : public Policy {
     for (const JobView& job : view.jobs) jobs.push_back(fluid_job(view, futures, job));
     remember(view);
     const std::vector<std::vector<FluidJob>> samples = draw(view, futures, jobs);
-    const int most_steps = static_cast<int>(std::clamp(
-        kWork / static_cast<double>((jobs.size() + kComing) * futures.options().size()), 4.0, 400.0));
+    const int most_steps = static_cast<int>(
+        std::clamp(kWork / static_cast<double>((jobs.size() + kComing) * futures.options().size()),
+                   4.0, 400.0));
     std::vector<int> best;
     double least = kNever;
     for (const ShareRule& rule : rules()) {
@@ -96,8 +97,7 @@ class Default : public Policy {
       if (!is_there && wanted.gpus <= view.machines->gpus(wanted.type)) options.push_back(wanted);
     };
     for (const JobView& job : view.jobs) {
-      if (!job.allocation.empty())
-        add({view.machines->shape(job.allocation).type, job.gpus()});
+      if (!job.allocation.empty()) add({view.machines->shape(job.allocation).type, job.gpus()});
       for (int type = 0; type < static_cast<int>(view.machines->types.size()); ++type)
         add({type, job.spec->gpus});
     }

@@ -78,8 +78,8 @@ class Loop {
   Result<Outcome> never_ends(size_t done) const {
     std::string waiting = active_.empty() ? "" : jobs_[static_cast<size_t>(active_.front())].name;
     return check_failed(fmt::format(
-        "the policy leaves jobs that never end: {} of {} are done at {:.0f} s, job '{}' is not", done,
-        jobs_.size(), now_s_, waiting));
+        "the policy leaves jobs that never end: {} of {} are done at {:.0f} s, job '{}' is not",
+        done, jobs_.size(), now_s_, waiting));
   }
 
   void end(const Ending& ending) {
@@ -136,8 +136,8 @@ class Loop {
     out_.all_decisions_s += took;
     out_.longest_decision_s = std::max(out_.longest_decision_s, took);
     TESSERA_CHECK(decision.allocations.size() == seen.jobs.size(),
-                  "the policy answers for {} jobs, it was asked for {}", decision.allocations.size(),
-                  seen.jobs.size());
+                  "the policy answers for {} jobs, it was asked for {}",
+                  decision.allocations.size(), seen.jobs.size());
     const double after = policy_.wakes_after(seen);
     wakes_s_ = after == kNever ? kNever : now_s_ + after;
     apply(seen, decision);

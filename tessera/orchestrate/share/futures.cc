@@ -9,8 +9,9 @@
 namespace tessera::share {
 namespace {
 
-constexpr double kPower = 1.5;  // of completion times in a sum: above 1, so that long ones count more
-constexpr double kLate = 20;    // how many times a second past a deadline counts
+constexpr double kPower =
+    1.5;                      // of completion times in a sum: above 1, so that long ones count more
+constexpr double kLate = 20;  // how many times a second past a deadline counts
 
 bool is_here(const FluidJob& job) { return job.left > 0 && job.arrives_s <= 0; }
 
@@ -99,8 +100,8 @@ std::vector<int> Futures::greedy(const std::vector<FluidJob>& jobs, double expon
     int chosen = -1;
     for (size_t k = 0; k < options_.size(); ++k) {
       const double pause = static_cast<int>(k) == job.current ? job.pause_s : switch_s_;
-      const bool in_time = job.deadline_s == kNever ||
-                           job.left * job.seconds[k] + pause <= job.deadline_s;
+      const bool in_time =
+          job.deadline_s == kNever || job.left * job.seconds[k] + pause <= job.deadline_s;
       const bool fits = options_[k].gpus <= left[static_cast<size_t>(options_[k].type)];
       if (!fits || !in_time || options_[k].gpus < job.guaranteed || job.seconds[k] == kNever)
         continue;

@@ -36,9 +36,9 @@ struct FluidJob {
 
 struct ShareRule {
   enum class Kind : uint8_t {
-    kGreedy,  // as above
-    kInOrder, // asked options in order of arrival; the first that does not fit holds the others up
-    kKeep,    // at the first step no running job changes; then as kGreedy
+    kGreedy,   // as above
+    kInOrder,  // asked options in order of arrival; the first that does not fit holds the others up
+    kKeep,     // at the first step no running job changes; then as kGreedy
   };
   Kind kind = Kind::kGreedy;
   double exponent = 1;

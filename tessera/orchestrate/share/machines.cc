@@ -13,9 +13,10 @@ namespace {
 constexpr int64_t kMostNodes = 100'000;
 
 tl::unexpected<Error> not_machines(const std::string& text) {
-  return invalid_input(fmt::format(
-      "--cluster: expected nodes x GPUs, as 16x4, or types with them, as k80:4x4,v100:8x4, found '{}'",
-      text));
+  return invalid_input(
+      fmt::format("--cluster: expected nodes x GPUs, as 16x4, or types with them, as "
+                  "k80:4x4,v100:8x4, found '{}'",
+                  text));
 }
 
 }  // namespace
