@@ -18,10 +18,11 @@
 namespace tessera::share {
 namespace {
 
-constexpr double kGate_s = 600;  // a decision at least so often
-constexpr int kSamples = 2;      // futures; the first has no further jobs
-constexpr int kComing = 12;      // jobs to come in each further future
-constexpr double kWork = 2.5e6;  // steps times options times jobs that a decision may take
+constexpr double kGate_s = 600;    // a decision at least so often
+constexpr int kSamples = 2;        // futures; the first has no further jobs
+constexpr size_t kLeastSeen = 10;  // jobs before the first are drawn: gaps of a few say little
+constexpr int kComing = 12;        // jobs to come in each further future
+constexpr double kWork = 2.5e6;    // steps times options times jobs that a decision may take
 
 // Returns the numbers of GPUs that are tried: 1, 2, 4, ... within a node, then whole nodes, in steps
 // that grow by a quarter.
@@ -81,9 +82,9 @@ class Default : public Policy {
   static const std::vector<ShareRule>& rules() {
     using Kind = ShareRule::Kind;
     static const std::vector<ShareRule> kRules = {
-        {Kind::kKeep, 1},      {Kind::kInOrder, 1},   {Kind::kGreedy, 0.25},
-        {Kind::kGreedy, 0.5},  {Kind::kGreedy, 0.75}, {Kind::kGreedy, 1},
-        {Kind::kGreedy, 1.25}, {Kind::kGreedy, 1.5},  {Kind::kGreedy, 2.5}};
+        {Kind::kKeep, 1},     {Kind::kInOrder, 1},   {Kind::kShortest, 1}, {Kind::kGreedy, 0.25},
+        {Kind::kGreedy, 0.5}, {Kind::kGreedy, 0.75}, {Kind::kGreedy, 1},   {Kind::kGreedy, 1.25},
+        {Kind::kGreedy, 1.5}, {Kind::kGreedy, 2.5}};
     return kRules;
   }
 
@@ -152,7 +153,7 @@ class Default : public Policy {
   std::vector<std::vector<FluidJob>> draw(const View& view, const Futures& futures,
                                           const std::vector<FluidJob>& jobs) const {
     std::vector<std::vector<FluidJob>> out{jobs};
-    if (view.arrived < 2 || jobs.empty()) return out;
+    if (view.arrived < kLeastSeen || jobs.empty()) return out;
     const JobRun start;
     const double interval = view.now_s / static_cast<double>(view.arrived);
     for (int sample = 1; sample < kSamples; ++sample) {

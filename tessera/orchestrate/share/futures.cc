@@ -9,9 +9,8 @@
 namespace tessera::share {
 namespace {
 
-constexpr double kPower =
-    1.5;                      // of completion times in a sum: above 1, so that long ones count more
-constexpr double kLate = 20;  // how many times a second past a deadline counts
+constexpr double kPower = 1.5;  // of completion times: above 1, so that long ones count more
+constexpr double kLate = 20;    // how many times a second past a deadline counts
 
 bool is_here(const FluidJob& job) { return job.left > 0 && job.arrives_s <= 0; }
 
@@ -51,6 +50,35 @@ std::vector<int> Futures::in_order(const std::vector<FluidJob>& jobs) const {
     if (!is_here(jobs[i])) continue;
     const int option = jobs[i].current >= 0 ? jobs[i].current : jobs[i].asked;
     if (option >= 0 && !take(i, option)) break;
+  }
+  return out;
+}
+
+std::vector<int> Futures::shortest(const std::vector<FluidJob>& jobs) const {
+  std::vector<int> out(jobs.size(), -1), left = budget_;
+  const auto time_of = [&](const FluidJob& job, size_t option) {
+    const double pause = static_cast<int>(option) == job.current ? job.pause_s : switch_s_;
+    return job.left * job.seconds[option] + pause;
+  };
+  std::vector<std::pair<double, size_t>> order;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (!is_here(jobs[i])) continue;
+    double least = kNever;
+    for (size_t k = 0; k < options_.size(); ++k) least = std::min(least, time_of(jobs[i], k));
+    order.emplace_back(least, i);
+  }
+  std::sort(order.begin(), order.end());
+  for (const auto& [seconds, i] : order) {
+    double best = kNever;
+    for (size_t k = 0; k < options_.size(); ++k) {
+      const bool fits = options_[k].gpus <= left[static_cast<size_t>(options_[k].type)];
+      if (!fits || time_of(jobs[i], k) >= best) continue;
+      best = time_of(jobs[i], k);
+      out[i] = static_cast<int>(k);
+    }
+    if (out[i] < 0) continue;
+    const GpuOption& own = options_[static_cast<size_t>(out[i])];
+    left[static_cast<size_t>(own.type)] -= own.gpus;
   }
   return out;
 }
@@ -132,6 +160,7 @@ std::vector<int> Futures::share(const std::vector<FluidJob>& jobs, const ShareRu
                                 bool is_first) const {
   switch (rule.kind) {
     case ShareRule::Kind::kInOrder: return in_order(jobs);
+    case ShareRule::Kind::kShortest: return shortest(jobs);
     case ShareRule::Kind::kKeep: return greedy(jobs, rule.exponent, is_first);
     case ShareRule::Kind::kGreedy: break;
   }

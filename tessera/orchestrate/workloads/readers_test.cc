@@ -89,7 +89,7 @@ TEST(Readers, EachReadsItsFormat) {
 // A damaged file is read, or refused in one line; whatever is read can be run or is refused.
 TEST(Readers, DamagedFilesAreRefusedInOneLine) {
   Random random(17);
-  const int rounds = cases(40, 400);
+  const int rounds = cases(15, 400);
   for (const Sample& sample : samples()) {
     const Folder folder;
     for (int round = 0; round < rounds; ++round) {
