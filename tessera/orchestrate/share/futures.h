@@ -64,7 +64,7 @@ class Futures {
   std::vector<int> in_order(const std::vector<FluidJob>& jobs) const;
   std::vector<int> shortest(const std::vector<FluidJob>& jobs) const;
   std::vector<int> greedy(const std::vector<FluidJob>& jobs, double exponent, bool keeps) const;
-  double value(const FluidJob& job, size_t option, double exponent) const;
+  double value(const FluidJob& job, size_t option, double scale) const;
 
   std::vector<GpuOption> options_;
   std::vector<int> budget_;
