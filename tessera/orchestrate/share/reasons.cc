@@ -48,8 +48,7 @@ WaitReason wait_reason(const JobSpec& job, const std::vector<JobSpec>& jobs,
                                        : "";
   const bool one = facts.free_gpus == 1;
   switch (out.kind) {
-    case WaitKind::kNone:
-    case WaitKind::kRound: break;
+    case WaitKind::kNone: break;
     case WaitKind::kFull:
       out.text = fmt::format("asks for {}, {} {} free{}{}", gpus_text(job.gpus), facts.free_gpus,
                              one ? "is" : "are", others, earliest(job, jobs, facts));

@@ -11,7 +11,6 @@ namespace tessera::share {
 
 enum class WaitKind : uint8_t {
   kNone,       // it has never waited
-  kRound,      // it was submitted during a round and is seen at its end
   kFull,       // too few GPUs are free
   kScattered,  // enough GPUs are free, but on more nodes than it would use
   kOrder,      // enough GPUs are free; the policy keeps them for others
