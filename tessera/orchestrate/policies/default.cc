@@ -22,7 +22,7 @@ constexpr double kGate_s = 600;    // a decision at least so often
 constexpr int kSamples = 2;        // futures; the first has no further jobs
 constexpr size_t kLeastSeen = 10;  // jobs before the first are drawn: gaps of a few say little
 constexpr int kComing = 12;        // jobs to come in each further future
-constexpr double kWork = 8e5;    // steps times options times jobs that a decision may take
+constexpr double kWork = 8e5;      // steps times options times jobs that a decision may take
 
 // Returns the numbers of GPUs that are tried: 1, 2, 4, ... within a node, then whole nodes, in steps
 // that grow by a quarter.
