@@ -8,7 +8,7 @@
 namespace tessera::share {
 namespace {
 
-constexpr double kWidth = 1100, kLeft = 70;
+constexpr double kWidth = 1100, kLeft = 70, kRight = 40;  // kRight: for the last time of the axis
 constexpr size_t kMostBoxes = 30'000;  // of a chart; shorter boxes are left out beyond that
 constexpr size_t kMostRows = 200;      // of the table of reasons
 
@@ -59,7 +59,8 @@ std::vector<Stay> stays_of(const Outcome& outcome) {
 class Chart {
  public:
   Chart(double end_s, double height) : scale_((kWidth - kLeft) / std::max(end_s, 1.0)) {
-    out_ = fmt::format("<svg viewBox=\"0 0 {} {}\" width=\"{}\">\n", kWidth, height + 22, kWidth);
+    const double width = kWidth + kRight;
+    out_ = fmt::format("<svg viewBox=\"0 0 {} {}\" width=\"{}\">\n", width, height + 22, width);
     for (int i = 0; i <= 8; ++i) {
       const double at = end_s * i / 8;
       out_ += fmt::format(
@@ -204,7 +205,8 @@ constexpr const char* kStyle =
 svg { display: block; margin: 4px 0 18px; } .grid { stroke: #ddd; } rect { stroke: none; }
 .tick { font-size: 10px; text-anchor: middle; fill: #666; } .label { font-size: 10px; text-anchor: end; }
 .queue { fill: none; stroke: #b03030; stroke-width: 1.5; } table { border-collapse: collapse; }
-td, th { text-align: left; padding: 2px 12px 2px 0; border-bottom: 1px solid #eee; } code { color: #555; })";
+td, th { text-align: left; padding: 2px 12px 2px 0; border-bottom: 1px solid #eee; }
+td:not(:last-child) { white-space: nowrap; } code { color: #555; })";
 
 }  // namespace
 
