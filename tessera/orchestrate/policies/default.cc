@@ -18,10 +18,11 @@
 namespace tessera::share {
 namespace {
 
-constexpr double kGate_s = 600;   // a decision at least so often
-constexpr int kSamples = 2;       // futures; the first has no further jobs
-constexpr int kComing = 12;       // jobs to come in each further future
-constexpr double kWork = 2.5e6;    // steps times options times jobs that a decision may take
+constexpr double kGate_s = 600;    // a decision at least so often
+constexpr int kSamples = 2;        // futures; the first has no further jobs
+constexpr size_t kLeastSeen = 10;  // jobs before the first are drawn: gaps of a few say little
+constexpr int kComing = 12;        // jobs to come in each further future
+constexpr double kWork = 8e5;      // steps times options times jobs that a decision may take
 
 // Returns the numbers of GPUs that are tried: 1, 2, 4, ... within a node, then whole nodes, in steps
 // that grow by a quarter.
@@ -54,8 +55,9 @@ class Default : public Policy {
     for (const JobView& job : view.jobs) jobs.push_back(fluid_job(view, futures, job));
     remember(view);
     const std::vector<std::vector<FluidJob>> samples = draw(view, futures, jobs);
-    const int most_steps = static_cast<int>(std::clamp(
-        kWork / static_cast<double>((jobs.size() + kComing) * futures.options().size()), 4.0, 400.0));
+    const int most_steps = static_cast<int>(
+        std::clamp(kWork / static_cast<double>((jobs.size() + kComing) * futures.options().size()),
+                   4.0, 400.0));
     std::vector<int> best;
     double least = kNever;
     for (const ShareRule& rule : rules()) {
@@ -80,9 +82,9 @@ class Default : public Policy {
   static const std::vector<ShareRule>& rules() {
     using Kind = ShareRule::Kind;
     static const std::vector<ShareRule> kRules = {
-        {Kind::kKeep, 1},      {Kind::kInOrder, 1},   {Kind::kGreedy, 0.25},
-        {Kind::kGreedy, 0.5},  {Kind::kGreedy, 0.75}, {Kind::kGreedy, 1},
-        {Kind::kGreedy, 1.25}, {Kind::kGreedy, 1.5},  {Kind::kGreedy, 2.5}};
+        {Kind::kKeep, 1},     {Kind::kInOrder, 1},   {Kind::kShortest, 1}, {Kind::kGreedy, 0.25},
+        {Kind::kGreedy, 0.5}, {Kind::kGreedy, 0.75}, {Kind::kGreedy, 1},   {Kind::kGreedy, 1.25},
+        {Kind::kGreedy, 1.5}, {Kind::kGreedy, 2.5}};
     return kRules;
   }
 
@@ -96,8 +98,7 @@ class Default : public Policy {
       if (!is_there && wanted.gpus <= view.machines->gpus(wanted.type)) options.push_back(wanted);
     };
     for (const JobView& job : view.jobs) {
-      if (!job.allocation.empty())
-        add({view.machines->shape(job.allocation).type, job.gpus()});
+      if (!job.allocation.empty()) add({view.machines->shape(job.allocation).type, job.gpus()});
       for (int type = 0; type < static_cast<int>(view.machines->types.size()); ++type)
         add({type, job.spec->gpus});
     }
@@ -152,7 +153,7 @@ class Default : public Policy {
   std::vector<std::vector<FluidJob>> draw(const View& view, const Futures& futures,
                                           const std::vector<FluidJob>& jobs) const {
     std::vector<std::vector<FluidJob>> out{jobs};
-    if (view.arrived < 2 || jobs.empty()) return out;
+    if (view.arrived < kLeastSeen || jobs.empty()) return out;
     const JobRun start;
     const double interval = view.now_s / static_cast<double>(view.arrived);
     for (int sample = 1; sample < kSamples; ++sample) {

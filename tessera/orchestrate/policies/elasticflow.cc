@@ -87,7 +87,8 @@ class ElasticFlow : public Policy {
       for (size_t i = 0; i < sizes.size(); ++i) {
         const JobView& job = view.jobs[i];
         const int more = sizes[i];
-        if (more == 0 || more > left || 2 * more > job.model().most_gpus(BatchRule::kKnown)) continue;
+        if (more == 0 || more > left || 2 * more > job.model().most_gpus(BatchRule::kKnown))
+          continue;
         const double now = speed(view, job, more), then = speed(view, job, 2 * more);
         const double gain = now > 0 ? (then / now - 1) : 0;
         if (gain <= most + 1e-12) continue;

@@ -122,8 +122,7 @@ class Gavel : public Policy {
     }
     const LinearAnswer answer = solve(program);
     std::vector<std::vector<double>> out(jobs, std::vector<double>(types));
-    for (size_t i = 0; i < level && answer.found; ++i)
-      out[i / types][i % types] = answer.values[i];
+    for (size_t i = 0; i < level && answer.found; ++i) out[i / types][i % types] = answer.values[i];
     return out;
   }
 

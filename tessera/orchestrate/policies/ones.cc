@@ -22,9 +22,9 @@ using namespace ones;
 
 constexpr size_t kPopulation = 16;
 constexpr double kCrossover = 0.5, kMutation = 0.3;
-constexpr double kWarmUp = 2;         // epochs before a job may be scaled or pre-empted
-constexpr double kUpdateEpochs = 1;   // epochs after a change before the next one
-constexpr int kMostOfAsked = 4;       // a limit is at most so many times the asked GPUs
+constexpr double kWarmUp = 2;        // epochs before a job may be scaled or pre-empted
+constexpr double kUpdateEpochs = 1;  // epochs after a change before the next one
+constexpr int kMostOfAsked = 4;      // a limit is at most so many times the asked GPUs
 
 struct JobState {
   int limit = 1;         // R
@@ -130,8 +130,7 @@ class Ones : public Policy {
       if (epochs < kWarmUp || epochs - state.scaled_at < kWarmUp) continue;
       const int size = job.gpus();
       if (size == state.limit) state.limit = std::min(gpus, 2 * state.limit);
-      state.granted =
-          std::max(0, std::min(state.limit, kMostOfAsked * job.spec->gpus) - size);
+      state.granted = std::max(0, std::min(state.limit, kMostOfAsked * job.spec->gpus) - size);
       state.scaled_at = epochs;
       if (greatest == nullptr || size > greatest->gpus()) greatest = &job;
     }
@@ -139,8 +138,8 @@ class Ones : public Policy {
     const double middle = median(run_times);
     if (greatest->held_s <= middle) return;
     JobState& state = states_[greatest->id];
-    state.limit = std::min(greatest->gpus(),
-                           scaled_down(greatest->gpus(), greatest->held_s, middle));
+    state.limit =
+        std::min(greatest->gpus(), scaled_down(greatest->gpus(), greatest->held_s, middle));
     state.granted = state.limit - greatest->gpus();
   }
 

@@ -101,13 +101,6 @@ Counts pad(const Genome& genome, const Facts& facts) {
   return out;
 }
 
-int changed_slots(const Genome& to, const Genome& deployed) {
-  int out = 0;
-  for (size_t i = 0; i < to.size(); ++i)
-    out += deployed[i] != kFree && to[i] != kFree && to[i] != deployed[i] ? 1 : 0;
-  return out;
-}
-
 Genome reorder(const Counts& counts, const Genome& deployed) {
   const size_t slots = deployed.size(), jobs = counts.size();
   std::vector<std::pair<int, size_t>> blocks;
@@ -140,7 +133,7 @@ Genome reorder(const Counts& counts, const Genome& deployed) {
         if (before.cost == std::numeric_limits<int>::max() || before.used[j]) continue;
         const int kept = own[j][i] - own[j][i - size];
         const int moved = occupied[i] - occupied[i - size] - kept;
-        // Of ways with equal cost the one in which jobs keep the most GPUs.
+        // Among ways of equal cost, that one counts as best in which jobs keep the most GPUs.
         const int cost = before.cost + moved * static_cast<int>(slots + 1) - kept;
         if (cost >= way.cost) continue;
         way.cost = cost;

@@ -15,12 +15,12 @@ inline constexpr int kFree = -1;
 using Genome = std::vector<int>;
 using Counts = std::map<int, int>;  // GPUs by job
 
-// What the operators need to know of a job.
+// Holds what the operators need to know of a job.
 struct JobFacts {
-  int allowed = 0;          // A_j: GPUs that it may have now
-  int limit = 1;            // R_j: GPUs that the limits allow
-  bool is_new = false;      // before the end of its warm-up
-  bool is_executed = false; // after its warm-up
+  int allowed = 0;           // A_j: GPUs that it may have now
+  int limit = 1;             // R_j: GPUs that the limits allow
+  bool is_new = false;       // before the end of its warm-up
+  bool is_executed = false;  // after its warm-up
   bool has_prediction = false;
   double left = 0;                        // W_j: samples that are left, as predicted
   std::function<double(int)> throughput;  // X_j(n)
@@ -42,7 +42,6 @@ Genome mutate(const Genome& genome, const Facts& facts, double rate,
 Counts pad(const Genome& genome, const Facts& facts);
 // Places blocks of GPUs near the deployed schedule, so that few of its GPUs change hands.
 Genome reorder(const Counts& counts, const Genome& deployed);
-int changed_slots(const Genome& to, const Genome& deployed);
 // Returns the sum of GPUs times remaining time over the jobs with a prediction; lower is better.
 double score(const Genome& genome, const Facts& facts);
 // Returns the size of the greatest job after its scaling down: `run_s` is its run time, `median_s` that

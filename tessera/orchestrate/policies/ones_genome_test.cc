@@ -23,8 +23,17 @@ Facts without_limits(std::initializer_list<int> jobs) {
   return out;
 }
 
+// Returns how many GPUs of the deployed schedule get another job.
+int changed_slots(const Genome& to, const Genome& deployed) {
+  int out = 0;
+  for (size_t i = 0; i < to.size(); ++i)
+    out += deployed[i] != kFree && to[i] != kFree && to[i] != deployed[i] ? 1 : 0;
+  return out;
+}
+
 std::function<double()> draws(std::vector<double> values) {
-  return [values = std::move(values), i = size_t{0}]() mutable { return values[i++ % values.size()]; };
+  return
+      [values = std::move(values), i = size_t{0}]() mutable { return values[i++ % values.size()]; };
 }
 
 TEST(OnesBatch, BatchAndRateFollowTheGpusUpToTheCap) {
@@ -109,7 +118,8 @@ TEST(OnesOperators, KeepTheInvariants) {
     }
     const auto any = [&] {
       Genome out(slots);
-      for (int& gene : out) gene = static_cast<int>(random.below(8)) - 1;  // 6: a job that has ended
+      for (int& gene : out)
+        gene = static_cast<int>(random.below(8)) - 1;  // 6: a job that has ended
       return out;
     };
     const Genome deployed = refresh(any(), facts), other = refresh(any(), facts);
@@ -117,7 +127,8 @@ TEST(OnesOperators, KeepTheInvariants) {
       ASSERT_TRUE(facts.contains(job));
       ASSERT_LE(count, facts[job].allowed);
     }
-    const auto [one, two] = crossover(deployed, other, facts, 0.5, [&] { return random.uniform(); });
+    const auto [one, two] =
+        crossover(deployed, other, facts, 0.5, [&] { return random.uniform(); });
     Counts parents = counts_of(deployed), children = counts_of(one);
     for (const auto& [job, count] : counts_of(other)) parents[job] += count;
     for (const auto& [job, count] : counts_of(two)) children[job] += count;

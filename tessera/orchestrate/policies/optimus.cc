@@ -17,9 +17,10 @@ class Optimus : public Policy {
     const int a_node = view.machines->largest_node();
     int left = view.machines->gpus();
     std::vector<int> sizes(view.jobs.size());
-    for (int& size : sizes) {
-      size = left > 0 ? 1 : 0;
-      left -= size;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      const int least = view.jobs[i].model().least_gpus();  // 1, except where a model needs more
+      sizes[i] = least <= left ? least : 0;
+      left -= sizes[i];
     }
     std::vector<double> steps;
     for (const JobView& job : view.jobs) steps.push_back(job.model().steps_left(*job.run));

@@ -20,7 +20,7 @@ Outcome run_policy(const Instance& instance, const std::string& name) {
 
 TEST(Policies, EveryOneEndsAllJobsWithoutLosingWorkAndDecidesTheSameTwice) {
   for (const PolicyInfo& info : policies()) {
-    for (uint64_t seed = 1; seed <= 6; ++seed) {
+    for (uint64_t seed = 1; seed <= static_cast<uint64_t>(cases(2, 8)); ++seed) {
       const Instance instance = random_instance(seed, 7, 3, false);
       const Outcome outcome = run_policy(instance, info.name);
       ASSERT_EQ(outcome.jobs.size(), instance.jobs.size()) << info.name;
@@ -49,7 +49,7 @@ TEST(Policies, AJobThatAsksForAllGpusIsNotStarved) {
 }
 
 TEST(DefaultPolicy, IsNeverWorseThanFifo) {
-  const auto seeds = static_cast<uint64_t>(cases(150, 1000));
+  const auto seeds = static_cast<uint64_t>(cases(300, 1000));
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     const Instance instance = random_instance(seed, 7, 3, false);
     const double ours = mean_jct(instance, run_policy(instance, "default"));

@@ -15,8 +15,8 @@ namespace {
 
 constexpr size_t kPopulation = 100;
 constexpr int kGenerations = 100;
-constexpr double kLeast = 1e-3;  // added to speed-ups, so that none is 0
-constexpr size_t kMostGpus = 64; // of one job
+constexpr double kLeast = 1e-3;   // added to speed-ups, so that none is 0
+constexpr size_t kMostGpus = 64;  // of one job
 
 // GPUs of each job on each node, a row for each job.
 using Matrix = std::vector<uint8_t>;
@@ -25,12 +25,13 @@ class Search {
  public:
   Search(const View& view, Random& random)
       : view_(view), random_(random), jobs_(view.jobs.size()), nodes_(view.machines->nodes.size()) {
-    const double share = std::max(1.0, std::ceil(view.machines->gpus() / static_cast<double>(jobs_)));
+    const double share =
+        std::max(1.0, std::ceil(view.machines->gpus() / static_cast<double>(jobs_)));
     fair_ = static_cast<int>(share);
     for (const JobView& job : view.jobs) {
-      const int grown = std::max(2 * job.run->profile.most_gpus, 1);
-      limits_.push_back(
-          std::min({grown, static_cast<int>(kMostGpus), job.model().most_gpus(BatchRule::kFitted)}));
+      const int grown = std::max(2 * job.run->profile.most_gpus, job.model().least_gpus());
+      limits_.push_back(std::min(
+          {grown, static_cast<int>(kMostGpus), job.model().most_gpus(BatchRule::kFitted)}));
       const double age = view.now_s - job.spec->submit_s;
       penalties_.push_back(std::max(age - job.switches * view.switch_s, 0.0) /
                            (age + std::max(view.switch_s, 1.0)));
@@ -104,8 +105,8 @@ class Search {
       const size_t n = random_.below(nodes_);
       row[n] = random_.uniform() < 0.3
                    ? uint8_t{0}
-                   : static_cast<uint8_t>(1 + random_.below(static_cast<size_t>(
-                                                  view_.machines->nodes[n].gpus)));
+                   : static_cast<uint8_t>(
+                         1 + random_.below(static_cast<size_t>(view_.machines->nodes[n].gpus)));
     }
   }
 
@@ -135,8 +136,8 @@ class Search {
   double at_fair_share(size_t j) {
     double& out = fair_rates_[j];
     if (out > 0) return out;
-    const int gpus = std::clamp(
-        fair_, 1, std::max(1, view_.jobs[j].model().most_gpus(BatchRule::kFitted)));
+    const int gpus =
+        std::clamp(fair_, 1, std::max(1, view_.jobs[j].model().most_gpus(BatchRule::kFitted)));
     const Shape packed = view_.machines->packed(gpus);
     out = std::max(predicted(j, packed.nodes(), gpus), 1e-12);
     return out;

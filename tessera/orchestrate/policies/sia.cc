@@ -62,8 +62,7 @@ std::vector<int> exact(const Choices& choices, int gpus) {
   size_t left = width - 1;
   for (size_t j = choices.size(); j-- > 0;) {
     out[j] = taken[j][left];
-    if (out[j] >= 0)
-      left -= static_cast<size_t>(choices[j][static_cast<size_t>(out[j])].size.gpus);
+    if (out[j] >= 0) left -= static_cast<size_t>(choices[j][static_cast<size_t>(out[j])].size.gpus);
   }
   return out;
 }
@@ -123,11 +122,12 @@ class Sia : public Policy {
     std::vector<int> left;
     for (size_t type = 0; type < view.machines->types.size(); ++type)
       left.push_back(view.machines->gpus(static_cast<int>(type)));
-    const std::vector<int> chosen = left.size() == 1 ? exact(choices, left[0])
-                                                     : relaxed(choices, left);
+    const std::vector<int> chosen =
+        left.size() == 1 ? exact(choices, left[0]) : relaxed(choices, left);
     std::vector<GpuOption> sizes;
     for (size_t j = 0; j < choices.size(); ++j)
-      sizes.push_back(chosen[j] < 0 ? GpuOption{} : choices[j][static_cast<size_t>(chosen[j])].size);
+      sizes.push_back(chosen[j] < 0 ? GpuOption{}
+                                    : choices[j][static_cast<size_t>(chosen[j])].size);
     return {place_packed(view, sizes)};
   }
 

@@ -8,12 +8,14 @@ namespace tessera::share {
 
 const std::vector<PolicyInfo>& policies() {
   static const std::vector<PolicyInfo> kPolicies = {
-      {"fifo", "in order of submission; the first that does not fit holds the others up", make_fifo},
+      {"fifo", "in order of submission; the first that does not fit holds the others up",
+       make_fifo},
       {"sjf", "shortest job first, without pre-emption; durations are known", make_sjf},
       {"srtf", "shortest remaining time first, with pre-emption; durations are known", make_srtf},
       {"tiresias", "least attained service, in two queues", make_tiresias},
       {"tiresias-gittins", "greatest Gittins index of the attained service", make_gittins},
-      {"default", "ours: rules of sharing compared by sampled futures, at known goodput", make_default},
+      {"default", "ours: rules of sharing compared by sampled futures, at known goodput",
+       make_default},
       {"pollux", "genetic search for the greatest mean speed-up, at fitted goodput", make_pollux},
       {"sia", "an integer program over configurations, at fitted goodput", make_sia},
       {"gavel", "max-min fairness over types of GPUs, by a linear program", make_gavel},

@@ -118,8 +118,8 @@ void BetaRegression::fit(const std::vector<ProgressRow>& rows, uint64_t seed) {
         const double g = gradient[i] / static_cast<double>(to - from) + kDecay * weights_[i];
         mean[i] = 0.9 * mean[i] + 0.1 * g;
         square[i] = 0.999 * square[i] + 0.001 * g * g;
-        weights_[i] -= kRate * (mean[i] / (1 - decay1)) /
-                       (std::sqrt(square[i] / (1 - decay2)) + 1e-8);
+        weights_[i] -=
+            kRate * (mean[i] / (1 - decay1)) / (std::sqrt(square[i] / (1 - decay2)) + 1e-8);
       }
     }
   }

@@ -29,7 +29,6 @@ class BetaRegression {
  public:
   // Fits the weights to finished jobs. Rows with a share of 1 are left out.
   void fit(const std::vector<ProgressRow>& rows, uint64_t seed);
-  bool is_fitted() const { return is_fitted_; }
   // Returns beta; before the first fit the epochs done, so that the mean share is one half.
   double beta(const ProgressRow& row) const;
   // Returns the mean loss of the rows.

@@ -73,7 +73,9 @@ TEST(BetaRegression, BeatsConstantBaselinesOnHeldBackJobs) {
   // The second baseline: the mean number of remaining epochs, whatever is seen.
   double of_fitted = 0, of_half = 0, of_mean = 0;
   for (const ProgressRow& row : held_back) {
-    const auto error = [&](double beta) { return std::abs(row.epochs / (row.epochs + beta) - row.share); };
+    const auto error = [&](double beta) {
+      return std::abs(row.epochs / (row.epochs + beta) - row.share);
+    };
     of_fitted += error(fitted.beta(row));
     of_half += error(half.beta(row));
     of_mean += error(mean_left);

@@ -86,8 +86,8 @@ class Rounds::Loop {
 
  private:
   struct Wait {
-    std::array<double, 5> seconds{};  // by kind
-    std::array<WaitReason, 5> first;  // by kind: the first that was found
+    std::array<double, 4> seconds{};  // by kind
+    std::array<WaitReason, 4> first;  // by kind: the first that was found
     WaitKind now = WaitKind::kNone;
   };
 

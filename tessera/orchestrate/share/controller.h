@@ -36,7 +36,7 @@ class SimulatedClock : public Clock {
   double now_s_ = 0;
 };
 
-// What happened to an allocation, for the report and for comparisons of decisions.
+// A change of an allocation, for the report and for comparisons of decisions.
 struct Change {
   double at_s = 0;
   int job = 0;
@@ -68,7 +68,7 @@ struct Outcome {
 struct ControllerOptions {
   double round_s = 60;
   SwitchCost switching;
-  double most_s = 1e10;  // of the cluster's time, after which the run is given up
+  double most_s = 1e10;          // of the cluster's time, after which the run is given up
   size_t most_idle = 1'000'000;  // decisions without an end of a job, after which it is given up
   std::function<void(double now_s, size_t done)> progress;
 };

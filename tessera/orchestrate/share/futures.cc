@@ -9,7 +9,7 @@
 namespace tessera::share {
 namespace {
 
-constexpr double kPower = 1.5;  // of completion times in a sum: above 1, so that long ones count more
+constexpr double kPower = 1.5;  // of completion times: above 1, so that long ones count more
 constexpr double kLate = 20;    // how many times a second past a deadline counts
 
 bool is_here(const FluidJob& job) { return job.left > 0 && job.arrives_s <= 0; }
@@ -28,13 +28,10 @@ struct Offer {
 Futures::Futures(std::vector<GpuOption> options, std::vector<int> budget, double switch_s)
     : options_(std::move(options)), budget_(std::move(budget)), switch_s_(switch_s) {}
 
-double Futures::value(const FluidJob& job, size_t option, double exponent) const {
+double Futures::value(const FluidJob& job, size_t option, double scale) const {
   const double pause = static_cast<int>(option) == job.current ? job.pause_s : switch_s_;
   const double time = job.left * job.seconds[option] + pause;
-  if (!(time < kNever)) return 0;
-  const double size = std::max(job.left * job.least_gpu_s, 1e-9);
-  const double scale = exponent == 1 ? 1 : std::pow(size, 1 - exponent);
-  return job.weight * scale / std::max(time, 1e-9);
+  return time < kNever ? scale / std::max(time, 1e-9) : 0;
 }
 
 std::vector<int> Futures::in_order(const std::vector<FluidJob>& jobs) const {
@@ -54,21 +51,58 @@ std::vector<int> Futures::in_order(const std::vector<FluidJob>& jobs) const {
   return out;
 }
 
+std::vector<int> Futures::shortest(const std::vector<FluidJob>& jobs) const {
+  std::vector<int> out(jobs.size(), -1), left = budget_;
+  const auto time_of = [&](const FluidJob& job, size_t option) {
+    const double pause = static_cast<int>(option) == job.current ? job.pause_s : switch_s_;
+    return job.left * job.seconds[option] + pause;
+  };
+  std::vector<std::pair<double, size_t>> order;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (!is_here(jobs[i])) continue;
+    double least = kNever;
+    for (size_t k = 0; k < options_.size(); ++k) least = std::min(least, time_of(jobs[i], k));
+    order.emplace_back(least, i);
+  }
+  std::sort(order.begin(), order.end());
+  for (const auto& [seconds, i] : order) {
+    double best = kNever;
+    for (size_t k = 0; k < options_.size(); ++k) {
+      const bool fits = options_[k].gpus <= left[static_cast<size_t>(options_[k].type)];
+      if (!fits || time_of(jobs[i], k) >= best) continue;
+      best = time_of(jobs[i], k);
+      out[i] = static_cast<int>(k);
+    }
+    if (out[i] < 0) continue;
+    const GpuOption& own = options_[static_cast<size_t>(out[i])];
+    left[static_cast<size_t>(own.type)] -= own.gpus;
+  }
+  return out;
+}
+
 std::vector<int> Futures::greedy(const std::vector<FluidJob>& jobs, double exponent,
                                  bool keeps) const {
   std::vector<int> out(jobs.size(), -1), left = budget_;
   std::priority_queue<Offer> offers;
+  // Factors that a job's values have in common: weight * (left * u)^(1 - exponent).
+  std::vector<double> scales;
+  for (const FluidJob& job : jobs) {
+    const double size = std::max(job.left * job.least_gpu_s, 1e-9);
+    const bool counts = is_here(job) && exponent != 1;
+    scales.push_back(job.weight * (counts ? std::pow(size, 1 - exponent) : 1));
+  }
   // Returns the option with the greatest gain per GPU over what the job has.
   const auto best = [&](int i, int from) {
     const FluidJob& job = jobs[static_cast<size_t>(i)];
-    const double now = from < 0 ? 0 : value(job, static_cast<size_t>(from), exponent);
+    const double scale = scales[static_cast<size_t>(i)];
+    const double now = from < 0 ? 0 : value(job, static_cast<size_t>(from), scale);
     const GpuOption has = from < 0 ? GpuOption{-1, 0} : options_[static_cast<size_t>(from)];
     Offer offer{0, i, -1, from};
     for (size_t k = 0; k < options_.size(); ++k) {
       const int more = options_[k].gpus - has.gpus;
       if (more <= 0 || (from >= 0 && options_[k].type != has.type)) continue;
       if (more > left[static_cast<size_t>(options_[k].type)]) continue;
-      const double gain = (value(job, k, exponent) - now) / more;
+      const double gain = (value(job, k, scale) - now) / more;
       if (gain > offer.gain * (1 + 1e-12)) offer = {gain, i, static_cast<int>(k), from};
     }
     return offer;
@@ -99,8 +133,8 @@ std::vector<int> Futures::greedy(const std::vector<FluidJob>& jobs, double expon
     int chosen = -1;
     for (size_t k = 0; k < options_.size(); ++k) {
       const double pause = static_cast<int>(k) == job.current ? job.pause_s : switch_s_;
-      const bool in_time = job.deadline_s == kNever ||
-                           job.left * job.seconds[k] + pause <= job.deadline_s;
+      const bool in_time =
+          job.deadline_s == kNever || job.left * job.seconds[k] + pause <= job.deadline_s;
       const bool fits = options_[k].gpus <= left[static_cast<size_t>(options_[k].type)];
       if (!fits || !in_time || options_[k].gpus < job.guaranteed || job.seconds[k] == kNever)
         continue;
@@ -131,6 +165,7 @@ std::vector<int> Futures::share(const std::vector<FluidJob>& jobs, const ShareRu
                                 bool is_first) const {
   switch (rule.kind) {
     case ShareRule::Kind::kInOrder: return in_order(jobs);
+    case ShareRule::Kind::kShortest: return shortest(jobs);
     case ShareRule::Kind::kKeep: return greedy(jobs, rule.exponent, is_first);
     case ShareRule::Kind::kGreedy: break;
   }

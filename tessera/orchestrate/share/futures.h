@@ -36,9 +36,10 @@ struct FluidJob {
 
 struct ShareRule {
   enum class Kind : uint8_t {
-    kGreedy,  // as above
-    kInOrder, // asked options in order of arrival; the first that does not fit holds the others up
-    kKeep,    // at the first step no running job changes; then as kGreedy
+    kGreedy,   // as above
+    kInOrder,  // asked options in order of arrival; the first that does not fit holds the others up
+    kShortest,  // the job that could end soonest takes the GPUs with which it does, then the next
+    kKeep,      // at the first step no running job changes; then as kGreedy
   };
   Kind kind = Kind::kGreedy;
   double exponent = 1;
@@ -61,8 +62,9 @@ class Futures {
 
  private:
   std::vector<int> in_order(const std::vector<FluidJob>& jobs) const;
+  std::vector<int> shortest(const std::vector<FluidJob>& jobs) const;
   std::vector<int> greedy(const std::vector<FluidJob>& jobs, double exponent, bool keeps) const;
-  double value(const FluidJob& job, size_t option, double exponent) const;
+  double value(const FluidJob& job, size_t option, double scale) const;
 
   std::vector<GpuOption> options_;
   std::vector<int> budget_;

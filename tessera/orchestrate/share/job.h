@@ -37,7 +37,7 @@ struct Allocation {
   bool operator==(const Allocation&) const = default;
 };
 
-// What the speed of a job depends on: the GPUs on each of its nodes, and their type.
+// Holds what the speed of a job depends on: the GPUs on each of its nodes, and their type.
 struct Shape {
   std::vector<int> gpus;
   int type = 0;  // index into Machines::types
@@ -74,9 +74,9 @@ struct Advance {
   bool is_done = false;
 };
 
-// What a user sees of a training run.
+// Holds what a user sees of a training run.
 struct Observed {
-  double samples = 0, epoch_samples = 0;           // so far, and of one epoch
+  double samples = 0, epoch_samples = 0;          // so far, and of one epoch
   double first_loss = 0, loss = 0, accuracy = 0;  // accuracy from 0 to 1
 };
 
@@ -117,7 +117,6 @@ struct JobSpec {
   int guaranteed_gpus = 0;  // never fewer, once it has started
   double deadline_s = kNever;
   double weight = 1;
-  double state_bytes = 0;  // what moves when the job changes its GPUs; 0: not known
   std::string application;
   std::shared_ptr<const JobModel> model;
 };

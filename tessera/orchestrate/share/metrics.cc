@@ -36,7 +36,8 @@ class Crowd {
   double area(double time) const {
     return part(starts_, start_sums_, time) - part(ends_, end_sums_, time);
   }
-  static double part(const std::vector<double>& times, const std::vector<double>& sums, double time) {
+  static double part(const std::vector<double>& times, const std::vector<double>& sums,
+                     double time) {
     const auto count =
         static_cast<size_t>(std::upper_bound(times.begin(), times.end(), time) - times.begin());
     return static_cast<double>(count) * time - sums[count];
@@ -98,8 +99,8 @@ double quantile(std::vector<double> values, double share) {
   return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
 }
 
-Summary summarize(const std::vector<JobSpec>& jobs, const Machines& machines, const Outcome& outcome,
-                  BatchRule rule, const Prices& prices) {
+Summary summarize(const std::vector<JobSpec>& jobs, const Machines& machines,
+                  const Outcome& outcome, BatchRule rule, const Prices& prices) {
   Summary out;
   std::vector<double> jct;
   for (size_t i = 0; i < jobs.size(); ++i) {

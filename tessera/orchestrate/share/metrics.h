@@ -9,7 +9,7 @@ namespace tessera::share {
 
 struct Summary {
   double mean_jct_s = 0, median_jct_s = 0, p90_jct_s = 0, p99_jct_s = 0;  // JCT = end - submission
-  double makespan_s = 0;        // the last end
+  double makespan_s = 0;                                                  // the last end
   double mean_execution_s = 0;  // with GPUs, pauses included
   double mean_queueing_s = 0;   // the rest of the JCT
   double switching_gpu_h = 0;   // GPU hours lost in pauses for switching
@@ -26,8 +26,8 @@ struct Summary {
 // USD an hour of a GPU, by type of the machines; empty: no prices.
 using Prices = std::vector<double>;
 
-Summary summarize(const std::vector<JobSpec>& jobs, const Machines& machines, const Outcome& outcome,
-                  BatchRule rule, const Prices& prices);
+Summary summarize(const std::vector<JobSpec>& jobs, const Machines& machines,
+                  const Outcome& outcome, BatchRule rule, const Prices& prices);
 
 // Returns the value below which a share of the values lies, between the neighbours linearly.
 double quantile(std::vector<double> values, double share);

@@ -24,8 +24,8 @@ std::vector<Allocation> place_packed(const View& view, const std::vector<GpuOpti
   std::vector<size_t> kept, moved;
   for (size_t i = 0; i < view.jobs.size(); ++i) {
     const Allocation& now = view.jobs[i].allocation;
-    const bool is_same = !now.empty() && now.gpus() == sizes[i].gpus &&
-                         machines.shape(now).type == sizes[i].type;
+    const bool is_same =
+        !now.empty() && now.gpus() == sizes[i].gpus && machines.shape(now).type == sizes[i].type;
     if (is_same) {
       out[i] = now;
       remove(free, now);

@@ -8,7 +8,7 @@
 namespace tessera::share {
 namespace {
 
-constexpr double kWidth = 1100, kLeft = 70;
+constexpr double kWidth = 1100, kLeft = 70, kRight = 40;  // kRight: for the last time of the axis
 constexpr size_t kMostBoxes = 30'000;  // of a chart; shorter boxes are left out beyond that
 constexpr size_t kMostRows = 200;      // of the table of reasons
 
@@ -49,9 +49,9 @@ std::vector<Stay> stays_of(const Outcome& outcome) {
     stay = {change.job, change.at_s, 0, change.allocation};
   }
   if (out.size() <= kMostBoxes) return out;
-  std::nth_element(out.begin(), out.begin() + kMostBoxes, out.end(), [](const Stay& a, const Stay& b) {
-    return a.to_s - a.from_s > b.to_s - b.from_s;
-  });
+  std::nth_element(
+      out.begin(), out.begin() + kMostBoxes, out.end(),
+      [](const Stay& a, const Stay& b) { return a.to_s - a.from_s > b.to_s - b.from_s; });
   out.resize(kMostBoxes);
   return out;
 }
@@ -59,7 +59,8 @@ std::vector<Stay> stays_of(const Outcome& outcome) {
 class Chart {
  public:
   Chart(double end_s, double height) : scale_((kWidth - kLeft) / std::max(end_s, 1.0)) {
-    out_ = fmt::format("<svg viewBox=\"0 0 {} {}\" width=\"{}\">\n", kWidth, height + 22, kWidth);
+    const double width = kWidth + kRight;
+    out_ = fmt::format("<svg viewBox=\"0 0 {} {}\" width=\"{}\">\n", width, height + 22, width);
     for (int i = 0; i <= 8; ++i) {
       const double at = end_s * i / 8;
       out_ += fmt::format(
@@ -125,7 +126,7 @@ std::string node_chart(const std::vector<JobSpec>& jobs, const Machines& machine
   return chart.end();
 }
 
-// Stacks the sizes of the jobs in the order of their numbers.
+// Returns a chart in which the sizes of the jobs are stacked in the order of their numbers.
 std::string size_chart(const std::vector<JobSpec>& jobs, const Machines& machines,
                        const Outcome& outcome, double end_s) {
   constexpr double kHeight = 200;
@@ -187,9 +188,10 @@ std::string reasons(const std::vector<JobSpec>& jobs, const Outcome& outcome) {
   for (size_t k = 0; k < std::min(order.size(), kMostRows); ++k) {
     const size_t i = order[k];
     const JobOutcome& job = outcome.jobs[i];
-    out += fmt::format("<tr><td>{}</td><td>{}</td><td>{:.0f} s</td><td>{:.0f} s</td><td>{}</td></tr>\n",
-                       escaped(jobs[i].name), jobs[i].gpus, job.end_s - jobs[i].submit_s,
-                       job.waited_s, escaped(job.waits_for.text));
+    out += fmt::format(
+        "<tr><td>{}</td><td>{}</td><td>{:.0f} s</td><td>{:.0f} s</td><td>{}</td></tr>\n",
+        escaped(jobs[i].name), jobs[i].gpus, job.end_s - jobs[i].submit_s, job.waited_s,
+        escaped(job.waits_for.text));
   }
   return out + "</table>\n" +
          (order.size() > kMostRows
@@ -198,11 +200,13 @@ std::string reasons(const std::vector<JobSpec>& jobs, const Outcome& outcome) {
               : "");
 }
 
-constexpr const char* kStyle = R"(body { font: 14px system-ui, sans-serif; margin: 24px; color: #222; }
+constexpr const char* kStyle =
+    R"(body { font: 14px system-ui, sans-serif; margin: 24px; color: #222; }
 svg { display: block; margin: 4px 0 18px; } .grid { stroke: #ddd; } rect { stroke: none; }
 .tick { font-size: 10px; text-anchor: middle; fill: #666; } .label { font-size: 10px; text-anchor: end; }
 .queue { fill: none; stroke: #b03030; stroke-width: 1.5; } table { border-collapse: collapse; }
-td, th { text-align: left; padding: 2px 12px 2px 0; border-bottom: 1px solid #eee; } code { color: #555; })";
+td, th { text-align: left; padding: 2px 12px 2px 0; border-bottom: 1px solid #eee; }
+td:not(:last-child) { white-space: nowrap; } code { color: #555; })";
 
 }  // namespace
 
@@ -215,7 +219,8 @@ std::string to_page(const PageText& text, const std::vector<JobSpec>& jobs,
       "</style></head><body>\n<h1>{0}</h1>\n",
       escaped(text.title), kStyle);
   out += fmt::format(
-      "<p>{} jobs, mean JCT {:.0f} s, median {:.0f} s, 99 % within {:.0f} s; the last ends after {:.1f} "
+      "<p>{} jobs, mean JCT {:.0f} s, median {:.0f} s, 99 % within {:.0f} s; the last ends after "
+      "{:.1f} "
       "h. {:.1f} % of the GPU time is used, {:.1f} GPU hours are lost in switches.</p>\n",
       jobs.size(), summary.mean_jct_s, summary.median_jct_s, summary.p99_jct_s, end_s / 3600,
       100 * summary.utilisation, summary.switching_gpu_h);

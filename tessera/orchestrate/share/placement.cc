@@ -95,8 +95,8 @@ std::vector<Allocation> place_changed(const View& view, const std::vector<int>& 
   std::stable_sort(moved.begin(), moved.end(),
                    [&](size_t a, size_t b) { return sizes[a] < sizes[b]; });
   for (const size_t i : moved) {
-    out[i] = take_from_freest(*view.machines, free, sizes[i],
-                              type_with(*view.machines, free, sizes[i]));
+    out[i] =
+        take_from_freest(*view.machines, free, sizes[i], type_with(*view.machines, free, sizes[i]));
   }
   return out;
 }

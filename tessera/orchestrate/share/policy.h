@@ -4,7 +4,8 @@
 // skipped.
 //
 // A policy is one file in policies/ and one row of the table in policies/table.cc
-// (docs/guides/add-a-policy.md). What several policies need is in placement.h.
+// (docs/guides/add-a-policy.md). The files placement.h, packing.h and
+// rigid.h hold what several policies need.
 #pragma once
 
 #include <memory>
@@ -56,7 +57,6 @@ class Policy {
 
 struct PolicyOptions {
   uint64_t seed = 1;
-  double price_weight = 0;  // how much a USD counts against an hour of a job's time
 };
 
 struct PolicyInfo {

@@ -31,15 +31,20 @@ class FitProblem {
   using Point = std::array<double, 7>;
   static Point point(const StepFit& fit) {
     const auto log = [](double value) { return std::log(std::max(value, kSmall)); };
-    return {log(fit.compute), log(fit.compute_slope), log(fit.between),    log(fit.between_slope),
+    return {log(fit.compute), log(fit.compute_slope), log(fit.between),     log(fit.between_slope),
             log(fit.inside),  log(fit.inside_slope),  std::log(fit.overlap)};
   }
   StepFit fit(const Point& at) const {
     const auto positive = [](double value) {
       return std::max(kSmall, std::exp(std::clamp(value, -30.0, 30.0)));
     };
-    StepFit out{positive(at[0]), positive(at[1]), positive(at[2]), positive(at[3]),
-                positive(at[4]), positive(at[5]), std::clamp(std::exp(at[6]), 1.0, 10.0)};
+    StepFit out{positive(at[0]),
+                positive(at[1]),
+                positive(at[2]),
+                positive(at[3]),
+                positive(at[4]),
+                positive(at[5]),
+                std::clamp(std::exp(at[6]), 1.0, 10.0)};
     if (held_compute_ > 0) out.compute = held_compute_;
     if (!is_inside_) out.inside = kSmall;
     if (!is_inside_wide_) out.inside_slope = kSmall;
@@ -96,9 +101,9 @@ FitProblem::Point descend(const FitProblem& problem, FitProblem::Point at) {
 
 double StepFit::step_s(int nodes, int gpus, double local) const {
   const double wide = std::max(gpus - 2, 0);
-  const double net = gpus == 1 ? kSmall
-                    : nodes > 1 ? between + between_slope * wide
-                                : inside + inside_slope * wide;
+  const double net = gpus == 1   ? kSmall
+                     : nodes > 1 ? between + between_slope * wide
+                                 : inside + inside_slope * wide;
   const double pass = pass_s(local);
   // The greater of the two outside of the root, so that powers stay in range.
   const double most = std::max(pass, net), least = std::min(pass, net);

@@ -1,5 +1,5 @@
-// What was measured of a job while it ran: the mean step time for each number of nodes, GPUs and
-// samples that it has been run with, and the noise of its gradient.
+// The profile of a job is what was measured while it ran: the mean step time for each number of
+// nodes, GPUs and samples that it has been run with, and the noise of its gradient.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@ namespace tessera::share {
 
 struct ProfileRow {
   int nodes = 1, gpus = 1;
-  int64_t local = 1;               // samples a GPU and pass
-  double step_s = 0, sync_s = 0;   // a step without extra passes, and the synchronisation in it
+  int64_t local = 1;              // samples a GPU and pass
+  double step_s = 0, sync_s = 0;  // a step without extra passes, and the synchronisation in it
 };
 
 // Seconds of a step by nodes, GPUs and samples, as a formula: T_grad = compute + compute_slope * m;
@@ -28,13 +28,13 @@ struct StepFit {
 };
 // Fits the formula to the rows, beginning at `start`: the least sum of the two root mean square
 // errors of the logarithms of pass and step, with small weights that prefer an overlap of 1 and small
-// slopes. What no row has shown is held: network terms at 0 until seen, links between nodes not
+// slopes. Terms that no row has shown are held: network terms at 0 until seen, links between nodes not
 // better than those inside.
 StepFit fit_steps(const std::vector<ProfileRow>& rows, const StepFit& start);
 
 struct Profile {
   std::vector<ProfileRow> rows;
-  StepFit fit;           // of the first `fitted` rows
+  StepFit fit;  // of the first `fitted` rows
   size_t fitted = 0;
   double gradient_square = 0, gradient_variance = 0;  // the values last seen
   int most_gpus = 0;                                  // the most that it has run on

@@ -34,7 +34,8 @@ std::string time_text(double seconds) {
 WaitKind wait_kind(const JobSpec& job, const Machines& machines, const WaitFacts& facts) {
   if (facts.free_gpus < job.gpus) return WaitKind::kFull;
   const int nodes = (job.gpus + machines.largest_node() - 1) / machines.largest_node();
-  return facts.nodes_with_free > nodes && facts.free_gpus < facts.nodes_with_free * machines.largest_node()
+  return facts.nodes_with_free > nodes &&
+                 facts.free_gpus < facts.nodes_with_free * machines.largest_node()
              ? WaitKind::kScattered
              : WaitKind::kOrder;
 }
@@ -42,14 +43,12 @@ WaitKind wait_kind(const JobSpec& job, const Machines& machines, const WaitFacts
 WaitReason wait_reason(const JobSpec& job, const std::vector<JobSpec>& jobs,
                        const Machines& machines, const WaitFacts& facts, int ahead, double now_s) {
   WaitReason out{wait_kind(job, machines, facts), "", now_s};
-  const std::string others =
-      ahead > 0 ? fmt::format("; {} job{} submitted before it wait{}", ahead, ahead == 1 ? "" : "s",
-                              ahead == 1 ? "s" : "")
-                : "";
+  const std::string others = ahead > 0 ? fmt::format("; {} job{} submitted before it wait{}", ahead,
+                                                     ahead == 1 ? "" : "s", ahead == 1 ? "s" : "")
+                                       : "";
   const bool one = facts.free_gpus == 1;
   switch (out.kind) {
-    case WaitKind::kNone:
-    case WaitKind::kRound: break;
+    case WaitKind::kNone: break;
     case WaitKind::kFull:
       out.text = fmt::format("asks for {}, {} {} free{}{}", gpus_text(job.gpus), facts.free_gpus,
                              one ? "is" : "are", others, earliest(job, jobs, facts));

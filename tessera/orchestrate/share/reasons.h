@@ -10,11 +10,10 @@
 namespace tessera::share {
 
 enum class WaitKind : uint8_t {
-  kNone,        // it has never waited
-  kRound,       // it was submitted during a round and is seen at its end
-  kFull,        // too few GPUs are free
-  kScattered,   // enough GPUs are free, but on more nodes than it would use
-  kOrder,       // enough GPUs are free; the policy keeps them for others
+  kNone,       // it has never waited
+  kFull,       // too few GPUs are free
+  kScattered,  // enough GPUs are free, but on more nodes than it would use
+  kOrder,      // enough GPUs are free; the policy keeps them for others
 };
 
 struct WaitReason {
@@ -23,7 +22,7 @@ struct WaitReason {
   double at_s = 0;   // when it was so
 };
 
-// What the reasons of one decision have in common.
+// Facts that the reasons of one decision have in common.
 struct WaitFacts {
   int free_gpus = 0, nodes_with_free = 0;
   // GPUs that become free, by time, with the job that gives them: in ascending order of time.

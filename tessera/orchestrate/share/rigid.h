@@ -1,4 +1,4 @@
-// What policies have in common that give each job exactly the GPUs that it asked for, or none.
+// Parts of policies that give each job exactly the GPUs that it asked for, or none.
 #pragma once
 
 #include <vector>

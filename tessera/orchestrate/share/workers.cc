@@ -4,10 +4,6 @@
 
 namespace tessera::share {
 
-double SwitchCost::of(const JobSpec& job, bool is_live) const {
-  return (is_live && live_seconds >= 0 ? live_seconds : seconds) + (bytes_per_second > 0 ? job.state_bytes / bytes_per_second : 0);
-}
-
 SimulatedWorkers::SimulatedWorkers(const std::vector<JobSpec>& jobs, const Machines& machines,
                                    BatchRule rule, SwitchCost cost)
     : jobs_(&jobs), machines_(&machines), rule_(rule), cost_(cost), states_(jobs.size()) {}
@@ -30,7 +26,7 @@ void SimulatedWorkers::place(int job, const Allocation& allocation, double now_s
     return;
   }
   if (!was_running) running_.insert(at, job);
-  state.pause_s = cost_.of(spec, keeps_some);
+  state.pause_s = cost_.of(keeps_some);
   if (state.usage.started_s < 0) {
     state.usage.started_s = now_s;
   } else {
@@ -45,10 +41,9 @@ double SimulatedWorkers::work(int job, double seconds) {
   const double gpus = state.shape.total();
   const double pause = std::min(seconds, state.pause_s);
   state.pause_s -= pause;
-  const Advance step =
-      seconds > pause ? (*jobs_)[static_cast<size_t>(job)].model->advance(state.run, state.shape,
-                                                                          seconds - pause)
-                      : Advance{};
+  const Advance step = seconds > pause ? (*jobs_)[static_cast<size_t>(job)].model->advance(
+                                             state.run, state.shape, seconds - pause)
+                                       : Advance{};
   const double used = step.is_done ? pause + step.seconds : seconds;
   state.usage.held_s += used;
   state.usage.gpu_seconds += used * gpus;
@@ -71,9 +66,9 @@ double SimulatedWorkers::end_s(int job) const {
   const State& state = states_[static_cast<size_t>(job)];
   if (state.shape.gpus.empty()) return kNever;
   if (state.end_s < 0) {
-    state.end_s = now_s_ + state.pause_s +
-                  (*jobs_)[static_cast<size_t>(job)].model->seconds_left(state.run, state.shape,
-                                                                         rule_);
+    state.end_s =
+        now_s_ + state.pause_s +
+        (*jobs_)[static_cast<size_t>(job)].model->seconds_left(state.run, state.shape, rule_);
   }
   return state.end_s;
 }

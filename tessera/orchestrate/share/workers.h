@@ -15,7 +15,7 @@ struct Ending {
   double at_s = 0;
 };
 
-// What a job has used so far.
+// The time and GPUs that a job has used so far.
 struct Usage {
   double held_s = 0, gpu_seconds = 0;  // with GPUs; the same times the GPUs
   double switching_gpu_seconds = 0;    // of gpu_seconds: pauses for switching
@@ -39,11 +39,10 @@ class Workers {
 
 // How long a job pauses when its GPUs change.
 struct SwitchCost {
-  double seconds = 0;           // of a start, and of a stop and start elsewhere
-  double live_seconds = -1;     // of a running job that keeps a GPU; negative: as `seconds`
-  double bytes_per_second = 0;  // the slowest link on the way; 0: state is not counted
+  double seconds = 0;        // of a start, and of a stop and start elsewhere
+  double live_seconds = -1;  // of a running job that keeps a GPU; negative: as `seconds`
 
-  double of(const JobSpec& job, bool is_live) const;
+  double of(bool is_live) const { return is_live && live_seconds >= 0 ? live_seconds : seconds; }
 };
 
 class SimulatedWorkers : public Workers {
@@ -63,8 +62,8 @@ class SimulatedWorkers : public Workers {
     Usage usage;
     Allocation held;
     Shape shape;
-    double pause_s = 0;            // what is left of the pause
-    mutable double end_s = -1;     // when it will end; negative: not computed since the last change
+    double pause_s = 0;         // what is left of the pause
+    mutable double end_s = -1;  // when it will end; negative: not computed since the last change
   };
   // Advances one job by so many seconds. Returns the seconds after which it ended, or kNever.
   double work(int job, double seconds);

@@ -32,7 +32,8 @@ uint64_t placement_key(const std::vector<int>& gpus) {
     }
   }
   uint64_t out = 0;
-  for (size_t i = 0; i < n; ++i) out = out * 32 + static_cast<uint64_t>(std::min(digit(best, i), 31));
+  for (size_t i = 0; i < n; ++i)
+    out = out * 32 + static_cast<uint64_t>(std::min(digit(best, i), 31));
   return out;
 }
 
@@ -86,9 +87,9 @@ Status Application::read_placements(const std::string& folder) {
       sum[1] += time.sync_s;
     }
     const auto count = static_cast<double>(times.size());
-    scattered_.add({static_cast<double>(size[0]), static_cast<double>(size[1]),
-                    static_cast<double>(size[2])},
-                   {sum[0] / count, sum[1] / count});
+    scattered_.add(
+        {static_cast<double>(size[0]), static_cast<double>(size[1]), static_cast<double>(size[2])},
+        {sum[0] / count, sum[1] / count});
   }
   return {};
 }
@@ -119,11 +120,12 @@ Status Application::read_validation(const std::string& folder) {
     if (const auto batch = parse_int(stem.substr(11))) files[*batch] = entry.path().string();
   }
   if (files.empty()) {
-    return invalid_input(fmt::format("{}: expected files validation-BATCH.csv, found none", folder));
+    return invalid_input(
+        fmt::format("{}: expected files validation-BATCH.csv, found none", folder));
   }
   for (const auto& [batch, path] : files) {
-    TESSERA_TRY(Columns file, Columns::read(path, {"progress", "iteration", "metric", "grad_sqr",
-                                                   "grad_var"}));
+    TESSERA_TRY(Columns file,
+                Columns::read(path, {"progress", "iteration", "metric", "grad_sqr", "grad_var"}));
     std::vector<Epoch> epochs(file.rows());
     for (size_t row = 0; row < file.rows(); ++row) {
       TESSERA_TRY(epochs[row].progress, file.number(row, "progress", 0));
@@ -169,9 +171,9 @@ StepTime Application::step(const Shape& shape, int64_t local) const {
   if (listed != placements_.end()) {
     out = measured(listed->second, static_cast<double>(local));
   } else {
-    const auto value = scattered_.at({std::min(static_cast<double>(shape.nodes()), kMostNodes),
-                                      static_cast<double>(shape.total()),
-                                      static_cast<double>(local)});
+    const auto value =
+        scattered_.at({std::min(static_cast<double>(shape.nodes()), kMostNodes),
+                       static_cast<double>(shape.total()), static_cast<double>(local)});
     out = {value[0], value[1]};
   }
   known_steps_.emplace(key, out);
@@ -229,8 +231,7 @@ std::vector<Tuning> Application::grid(int gpus) const {
   for (int i = 0; i < kGrid && low <= high; ++i) {
     const Tuning tuning = split(low * std::pow(high / low, i / (kGrid - 1.0)), gpus, false);
     const bool is_allowed = tuning.local >= least_local_ && tuning.local <= most_local_;
-    const bool is_enough =
-        batch_of(tuning, gpus) >= static_cast<double>(least_batch());
+    const bool is_enough = batch_of(tuning, gpus) >= static_cast<double>(least_batch());
     if (is_allowed && is_enough && (out.empty() || out.back() != tuning)) out.push_back(tuning);
   }
   return out;

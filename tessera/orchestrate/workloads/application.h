@@ -104,7 +104,7 @@ class Application {
   mutable std::unordered_map<uint64_t, Best> known_best_;
 };
 
-// The six applications of the Pollux traces have limits that their files do not say.
+// Reads one of the six applications of the Pollux traces, with the limits that their files do not say.
 Result<std::shared_ptr<const Application>> read_pollux_application(const std::string& traces,
                                                                    const std::string& name);
 

@@ -79,7 +79,9 @@ TEST(Interpolation, IsLinearInsideTheDelaunayTetrahedraOfUnknownPoints) {
   // Off a grid, so that the triangulation is unique; the values are linear in the coordinates.
   const std::vector<ScatteredTable::Point> points = {{0, 0, 0}, {7, 1, 0}, {1, 8, 1}, {0, 2, 9},
                                                      {6, 7, 8}, {3, 3, 2}, {5, 1, 7}};
-  const auto value = [](const ScatteredTable::Point& p) { return 2 + p[0] - 3 * p[1] + 0.5 * p[2]; };
+  const auto value = [](const ScatteredTable::Point& p) {
+    return 2 + p[0] - 3 * p[1] + 0.5 * p[2];
+  };
   for (const auto& point : points) table.add(point, {value(point), -value(point)});
   table.finish();
   EXPECT_FALSE(table.is_known());

@@ -42,11 +42,11 @@ Result<double> Columns::number(size_t row, std::string_view column, double least
   const std::string& found = text(row, column);
   const auto value = parse_double(trim(found));
   if (value && std::isfinite(*value) && *value >= least) return *value;
-  return invalid_input(std::isfinite(least)
-                           ? fmt::format("{}: expected a number of at least {}, found '{}'",
-                                         where(row, column), least, found)
-                           : fmt::format("{}: expected a number, found '{}'", where(row, column),
-                                         found));
+  return invalid_input(
+      std::isfinite(least)
+          ? fmt::format("{}: expected a number of at least {}, found '{}'", where(row, column),
+                        least, found)
+          : fmt::format("{}: expected a number, found '{}'", where(row, column), found));
 }
 
 Result<int64_t> Columns::whole(size_t row, std::string_view column, int64_t least) const {

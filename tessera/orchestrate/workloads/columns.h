@@ -20,7 +20,7 @@ class Columns {
  public:
   // Reads a file, which must have these columns; further ones are allowed.
   static Result<Columns> read(const std::string& path, const std::vector<std::string>& columns);
-  // The same for a text that was read already, such as one of other separators.
+  // Takes a table that was read already, such as one of other separators.
   static Result<Columns> of(CsvTable table, const std::string& path,
                             const std::vector<std::string>& columns);
 

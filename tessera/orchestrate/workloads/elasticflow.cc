@@ -52,7 +52,8 @@ Result<ModelTable> read_model_table(const std::string& path) {
   for (size_t row = 0; row < file.rows(); ++row) {
     TESSERA_TRY(const int64_t batch, file.whole(row, "global_batch_size", 1));
     for (const auto& [gpus, column] : sizes) {
-      const auto speed = parse_double(trim(file.text(row, column)));  // empty, nan or 0: not possible
+      const auto speed =
+          parse_double(trim(file.text(row, column)));  // empty, nan or 0: not possible
       if (speed && std::isfinite(*speed) && *speed > 0) out.speeds[batch][gpus] = *speed;
     }
   }
@@ -106,8 +107,8 @@ Result<Workload> draw_jobs(const std::string& text, const ReadOptions& options) 
     job.application = table.model;
     now += random.exponential(hours * 3600 / static_cast<double>(jobs));
     job.submit_s = std::floor(now);
-    job.gpus = std::min({1 << random.below(5), row->second.rbegin()->first,
-                         std::max(1, options.machines.gpus(0))});
+    job.gpus = std::min(
+        {1 << random.below(5), row->second.rbegin()->first, std::max(1, options.machines.gpus(0))});
     // Half an hour on the asked GPUs in the middle, from some minutes to some hours.
     const double seconds = std::exp(std::log(1800.0) + 0.8 * random.normal());
     const ScalingSpeeds speeds(row->second);
@@ -127,9 +128,8 @@ Result<Workload> read_elasticflow(const std::string& path, const ReadOptions& op
   if (path.starts_with("elasticflow:")) return draw_jobs(path, options);
   TESSERA_TRY(const Columns file, Columns::read(path, {"name", "submit_s", "model",
                                                        "global_batch_size", "iterations", "gpus"}));
-  const std::string folder = options.traces.empty()
-                                 ? std::filesystem::path(path).parent_path().string()
-                                 : options.traces;
+  const std::string folder =
+      options.traces.empty() ? std::filesystem::path(path).parent_path().string() : options.traces;
   Workload out;
   std::map<std::string, ModelTable> known;
   for (size_t row = 0; row < file.rows(); ++row) {
@@ -144,7 +144,8 @@ Result<Workload> read_elasticflow(const std::string& path, const ReadOptions& op
       TESSERA_TRY(job.deadline_s, file.number(row, "deadline_s", 0));
     }
     if (!known.contains(job.application)) {
-      TESSERA_TRY(known[job.application], read_model_table(folder + "/" + job.application + ".csv"));
+      TESSERA_TRY(known[job.application],
+                  read_model_table(folder + "/" + job.application + ".csv"));
     }
     const auto& speeds = known[job.application].speeds;
     if (!speeds.contains(batch)) {

@@ -55,10 +55,10 @@ Result<nlohmann::json> read_table(const std::string& path, const Machines& machi
     for (const auto& [name, rows] : table->items()) {
       if (!name.ends_with("_unconsolidated")) names.push_back(name);
     }
-    return invalid_input(fmt::format("{}: expected the types of the cluster, as --cluster "
-                                     "{}:9x4, of {}, found '{}'",
-                                     path, names.empty() ? "v100" : names.back(),
-                                     join(names, ", "), type));
+    return invalid_input(
+        fmt::format("{}: expected the types of the cluster, as --cluster "
+                    "{}:9x4, of {}, found '{}'",
+                    path, names.empty() ? "v100" : names.back(), join(names, ", "), type));
   }
   return *table;
 }
@@ -111,13 +111,15 @@ Result<Workload> read_gavel(const std::string& path, const ReadOptions& options)
     std::vector<TypeSpeed> speeds;
     double fastest = 0;
     for (const std::string& type : options.machines.types) {
-      speeds.push_back({speed_in(table, type, key), speed_in(table, type + "_unconsolidated", key)});
+      speeds.push_back(
+          {speed_in(table, type, key), speed_in(table, type + "_unconsolidated", key)});
       if (speeds.back().spread == 0) speeds.back().spread = speeds.back().packed;
       fastest = std::max(fastest, speeds.back().packed);
     }
     if (fastest == 0) {
       return invalid_input(fmt::format("{}: expected a job of {} that runs on {}, found \"{}\"",
-                                       where, table_path, join(options.machines.types, " or "), key));
+                                       where, table_path, join(options.machines.types, " or "),
+                                       key));
     }
     JobSpec job;
     job.name = fmt::format("gavel-{}", out.jobs.size());
@@ -126,8 +128,8 @@ Result<Workload> read_gavel(const std::string& path, const ReadOptions& options)
     job.gpus = static_cast<int>(std::min<int64_t>(*gpus, 1'000'000));
     job.weight = *weight;
     if (*deadline > 0) job.deadline_s = *arrival + *deadline;
-    job.model = rated_job(std::make_shared<TypedSpeeds>(std::move(speeds), node_gpus, job.gpus),
-                          *steps);
+    job.model =
+        rated_job(std::make_shared<TypedSpeeds>(std::move(speeds), node_gpus, job.gpus), *steps);
     out.jobs.push_back(std::move(job));
   }
   out.left_out.push_back("pairs of jobs on the same GPUs: each GPU has one job here");

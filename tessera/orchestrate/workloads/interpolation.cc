@@ -19,7 +19,7 @@ const TextFiles& triangulation_files();
 namespace tessera::share {
 namespace {
 
-// What SciPy allows for rounding, in weights and in distances from planes.
+// SciPy allows so much for rounding, in weights and in distances from planes.
 constexpr double kRounding = 100 * 2.220446049250313e-16;
 constexpr double kWideRounding = 1.4901161193847656e-08;  // towards a flat neighbour
 
@@ -29,8 +29,8 @@ std::string key_of(const std::vector<ScatteredTable::Point>& points) {
   for (const auto& point : points) {
     for (const double value : point) numbers.push_back(static_cast<int64_t>(std::llround(value)));
   }
-  return std::to_string(stable_hash(reinterpret_cast<const char*>(numbers.data()),
-                                    numbers.size() * sizeof(int64_t)));
+  return std::to_string(
+      stable_hash(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(int64_t)));
 }
 
 struct Triangulation {
@@ -88,8 +88,8 @@ void ScatteredTable::finish() {
   scale_ = known->scale;
   shift_ = known->shift;
   for (size_t i = 0; i + 3 < known->corners.size(); i += 4) {
-    tetrahedra_.push_back(make({known->corners[i], known->corners[i + 1], known->corners[i + 2],
-                                known->corners[i + 3]}));
+    tetrahedra_.push_back(make(
+        {known->corners[i], known->corners[i + 1], known->corners[i + 2], known->corners[i + 3]}));
   }
   join_neighbours();
   give_planes_to_flat();
@@ -150,7 +150,8 @@ std::array<double, 5> ScatteredTable::plane(const std::array<int, 4>& corners) c
 }
 
 void ScatteredTable::join_neighbours() {
-  std::map<std::array<int, 3>, std::pair<size_t, size_t>> open;  // faces with one tetrahedron so far
+  std::map<std::array<int, 3>, std::pair<size_t, size_t>>
+      open;  // faces with one tetrahedron so far
   for (size_t i = 0; i < tetrahedra_.size(); ++i) {
     for (size_t k = 0; k < 4; ++k) {
       std::array<int, 3> face{};
@@ -322,9 +323,8 @@ ScatteredTable::Tetrahedron ScatteredTable::around(const Point& point) const {
     return square({p[0] - point[0], p[1] - point[1], p[2] - point[2]});
   };
   const auto corner =
-      std::min_element(points_.begin(), points_.end(), [&](const Point& a, const Point& b) {
-        return distance(a) < distance(b);
-      });
+      std::min_element(points_.begin(), points_.end(),
+                       [&](const Point& a, const Point& b) { return distance(a) < distance(b); });
   Tetrahedron out;
   out.corners.fill(static_cast<int>(corner - points_.begin()));
   return out;

@@ -3,7 +3,7 @@
 //
 // With the batch rule kAsked a job runs the plan that its user asked for; where that was not measured
 // on a placement, as fast as the mean of the model's plans on as many nodes and GPUs, linear between
-// numbers of GPUs. With kKnown it runs the fastest measured plan that fits into its GPUs: some of them
+// numbers of GPUs. On another number of GPUs than it asked for, and with kKnown, it runs the fastest measured plan that fits into its GPUs: some of them
 // may stand idle.
 #include <fmt/format.h>
 
@@ -59,6 +59,7 @@ class MeasuredPlans {
   }
 
   int most_gpus() const { return by_gpus_.rbegin()->first; }
+  int least_gpus() const { return by_gpus_.begin()->first; }
 
   // Returns the seconds of a step under a plan.
   double asked(const std::string& plan, const Shape& shape) const {
@@ -74,7 +75,8 @@ class MeasuredPlans {
     return mean_at(is_between ? nodes->second : by_gpus_, shape.total());
   }
 
-  // Returns the seconds of a step under the fastest plan that fits; 0 if none does.
+  // Returns the seconds of a step under the fastest plan that fits. If none does, although the GPUs
+  // would be enough on other nodes: the mean of the plans on as many GPUs. With too few GPUs: 0.
   double fastest(const Shape& shape) const {
     std::vector<int> gpus = shape.gpus;
     std::sort(gpus.rbegin(), gpus.rend());
@@ -86,6 +88,7 @@ class MeasuredPlans {
       for (size_t i = 0; i < row.gpus.size() && fits; ++i) fits = row.gpus[i] <= gpus[i];
       if (fits && (out == 0 || row.step_s < out)) out = row.step_s;
     }
+    if (out == 0 && shape.total() >= least_gpus()) out = mean_at(by_gpus_, shape.total());
     fastest_.emplace(std::move(gpus), out);
     return out;
   }
@@ -102,14 +105,14 @@ class PlannedSpeeds : public Speeds {
   PlannedSpeeds(std::shared_ptr<const MeasuredPlans> plans, std::string plan, int gpus)
       : plans_(std::move(plans)), plan_(std::move(plan)), gpus_(gpus) {}
   double steps_per_s(const Shape& shape, BatchRule rule) const override {
-    if (rule == BatchRule::kAsked)
-      return shape.total() == gpus_ ? 1 / plans_->asked(plan_, shape) : 0;
+    if (rule == BatchRule::kAsked && shape.total() == gpus_) return 1 / plans_->asked(plan_, shape);
     const double step = plans_->fastest(shape);
     return step > 0 ? 1 / step : 0;
   }
   int most_gpus(BatchRule rule) const override {
-    return rule == BatchRule::kAsked ? gpus_ : plans_->most_gpus();
+    return std::max(rule == BatchRule::kAsked ? gpus_ : 0, plans_->most_gpus());
   }
+  int least_gpus() const override { return plans_->least_gpus(); }
 
  private:
   std::shared_ptr<const MeasuredPlans> plans_;
@@ -120,13 +123,11 @@ class PlannedSpeeds : public Speeds {
 }  // namespace
 
 Result<Workload> read_morphling(const std::string& path, const ReadOptions& options) {
-  TESSERA_TRY(const Columns file,
-              Columns::read(path, {"name", "submission_time", "application", "num_gpus",
-                                   "exec_plan", "steps"}));
+  TESSERA_TRY(const Columns file, Columns::read(path, {"name", "submission_time", "application",
+                                                       "num_gpus", "exec_plan", "steps"}));
   const std::string folder =
-      options.traces.empty()
-          ? (std::filesystem::path(path).parent_path() / "throughput").string()
-          : options.traces;
+      options.traces.empty() ? (std::filesystem::path(path).parent_path() / "throughput").string()
+                             : options.traces;
   Workload out;
   out.switch_s = 260;
   std::map<std::string, std::shared_ptr<const MeasuredPlans>> known;

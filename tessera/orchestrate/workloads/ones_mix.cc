@@ -64,9 +64,8 @@ class MixJob : public JobModel {
   double rate(const JobRun&, const Shape& shape, BatchRule rule) const override {
     if (!runs_on(shape)) return 0;
     const int gpus = shape.total();
-    const ElasticBatch batch =
-        elastic_batch(model_.local, model_.rate, model_.most_rate,
-                      rule == BatchRule::kAsked ? kept_gpus_ : gpus);
+    const ElasticBatch batch = elastic_batch(model_.local, model_.rate, model_.most_rate,
+                                             rule == BatchRule::kAsked ? kept_gpus_ : gpus);
     const double global = static_cast<double>(batch.global);
     return global / step_s(shape, global / gpus);
   }
@@ -140,9 +139,10 @@ Result<Workload> generate_ones(const std::string& path, const ReadOptions& optio
     const bool is_known = key == "jobs" || key == "interval" || (key == "kept" && value == "asked");
     const bool is_right = key == "kept" || (number && *number > 0 && *number <= 1e6);
     if (!is_known || !is_right) {
-      return invalid_input(fmt::format("{}: expected jobs and interval as positive numbers, or "
-                                       "kept=asked, found '{}={}'",
-                                       path, key, value));
+      return invalid_input(
+          fmt::format("{}: expected jobs and interval as positive numbers, or "
+                      "kept=asked, found '{}={}'",
+                      path, key, value));
     }
     if (key == "jobs") jobs = static_cast<int64_t>(*number);
     if (key == "interval") interval = *number;
@@ -164,8 +164,8 @@ Result<Workload> generate_ones(const std::string& path, const ReadOptions& optio
     now += random.exponential(interval);
     job.submit_s = now;
     job.gpus = std::min(model.gpus, std::max(1, options.machines.gpus(0)));
-    job.model = std::make_shared<MixJob>(model, model.epoch_samples[random.below(2)], epochs,
-                                         keeps_one);
+    job.model =
+        std::make_shared<MixJob>(model, model.epoch_samples[random.below(2)], epochs, keeps_one);
     out.jobs.push_back(std::move(job));
   }
   return out;

@@ -27,12 +27,12 @@ Result<std::shared_ptr<const Application>> application_of(const std::string& nam
 }  // namespace
 
 Result<Workload> read_pollux(const std::string& path, const ReadOptions& options) {
-  TESSERA_TRY(const Columns file, Columns::read(path, {"name", "time", "application",
-                                                       "num_replicas", "batch_size"}));
+  TESSERA_TRY(const Columns file,
+              Columns::read(path, {"name", "time", "application", "num_replicas", "batch_size"}));
   const std::filesystem::path beside = std::filesystem::path(path).parent_path();
-  const std::string traces =
-      options.traces.empty() ? (beside / ".." / "traces").lexically_normal().string()
-                             : options.traces;
+  const std::string traces = options.traces.empty()
+                                 ? (beside / ".." / "traces").lexically_normal().string()
+                                 : options.traces;
   Workload out;
   Applications known;
   for (size_t row = 0; row < file.rows(); ++row) {
@@ -43,8 +43,9 @@ Result<Workload> read_pollux(const std::string& path, const ReadOptions& options
     TESSERA_TRY(const int64_t gpus, file.whole(row, "num_replicas", 1));
     TESSERA_TRY(const int64_t batch, file.whole(row, "batch_size", 1));
     if (!std::filesystem::is_directory(std::filesystem::path(traces) / job.application)) {
-      return invalid_input(fmt::format("{}: expected an application with a folder in {}, found '{}'",
-                                       file.where(row, "application"), traces, job.application));
+      return invalid_input(
+          fmt::format("{}: expected an application with a folder in {}, found '{}'",
+                      file.where(row, "application"), traces, job.application));
     }
     TESSERA_TRY(const auto application, application_of(job.application, traces, known));
     if (batch < application->least_batch() || batch > application->most_batch()) {

@@ -18,7 +18,7 @@ class Speeds {
 
 std::shared_ptr<const JobModel> rated_job(std::shared_ptr<const Speeds> speeds, double steps);
 
-// A job that runs for so many seconds on exactly the GPUs that it asked for.
+// Returns a job that runs for so many seconds on exactly the GPUs that it asked for.
 std::shared_ptr<const JobModel> rigid_job(int gpus, double seconds);
 
 }  // namespace tessera::share

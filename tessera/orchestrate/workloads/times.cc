@@ -19,8 +19,8 @@ Result<double> time_of(const Columns& file, size_t row, std::string_view column)
     const std::chrono::year_month_day date{std::chrono::year(year),
                                            std::chrono::month(static_cast<unsigned>(month)),
                                            std::chrono::day(static_cast<unsigned>(day))};
-    const bool is_time = hour >= 0 && hour < 24 && minute >= 0 && minute < 60 && second >= 0 &&
-                         second <= 60;
+    const bool is_time =
+        hour >= 0 && hour < 24 && minute >= 0 && minute < 60 && second >= 0 && second <= 60;
     if (date.ok() && is_time) {
       const auto days = std::chrono::sys_days(date).time_since_epoch().count();
       return static_cast<double>(days) * 86400.0 + hour * 3600.0 + minute * 60.0 + second;
@@ -28,15 +28,17 @@ Result<double> time_of(const Columns& file, size_t row, std::string_view column)
   }
   const auto value = parse_double(text);
   if (value && *value >= 0) return *value;
-  return invalid_input(fmt::format("{}: expected a time as 2026-01-31 14:20:00, or seconds of at "
-                                   "least 0, found '{}'",
-                                   file.where(row, column), text));
+  return invalid_input(
+      fmt::format("{}: expected a time as 2026-01-31 14:20:00, or seconds of at "
+                  "least 0, found '{}'",
+                  file.where(row, column), text));
 }
 
 Result<double> duration_of(const Columns& file, size_t row, std::string_view column) {
   const std::string text(trim(file.text(row, column)));
   const size_t dash = text.find('-');
-  const auto days = dash == std::string::npos ? Result<int64_t>(0) : parse_int(text.substr(0, dash));
+  const auto days =
+      dash == std::string::npos ? Result<int64_t>(0) : parse_int(text.substr(0, dash));
   const std::vector<std::string> parts =
       split_text(dash == std::string::npos ? text : text.substr(dash + 1), ':');
   double out = 0;

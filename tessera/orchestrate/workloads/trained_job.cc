@@ -60,8 +60,7 @@ class TrainedJob : public JobModel {
       const double batch = Application::batch_of(run.tuning, shape.total());
       const GradientNoise noise = application_->noise(run.epoch, batch);
       const StepTime step = application_->step(shape, run.tuning.local);
-      const double rate =
-          application_->gain(noise, batch) / step.with(run.tuning.extra_passes);
+      const double rate = application_->gain(noise, batch) / step.with(run.tuning.extra_passes);
       run.profile.gradient_square = noise.square;
       run.profile.gradient_variance = noise.variance;
       if (run.rule == BatchRule::kFitted)

@@ -39,7 +39,7 @@ const std::vector<WorkloadFormat>& workload_formats();
 // Reads a workload. Errors: a file that no reader knows, and those of the readers.
 Result<Workload> read_workload(const std::string& path, const ReadOptions& options);
 
-// The readers, by name of the format.
+// Reads a file of the format that the name says, or draws jobs.
 Result<Workload> read_pollux(const std::string& path, const ReadOptions& options);
 Result<Workload> read_philly(const std::string& path, const ReadOptions& options);
 Result<Workload> read_gavel(const std::string& path, const ReadOptions& options);
