@@ -1,25 +1,20 @@
-// ONES: evolutionary search over schedules, with batches that follow the number of GPUs.
-// docs/reference/policies.md says what differs from the publication's artifact: its faults are mended.
-//
-// Each decision refreshes a population of schedules, adds children and mutants, fills and reorders
-// them, and keeps those of the least score (GPU seconds that are left, as predicted). The best is
-// deployed when each job that it moves has finished an epoch since it was last placed.
+// ONES: evolutionary search over schedules, with batches that follow the number of GPUs. Each decision
+// refreshes a population, adds children and mutants, fills and reorders them, and keeps those of the
+// least score (GPU seconds that are left, as predicted). The best is deployed when each job that it
+// moves has finished an epoch since it was last placed. docs/reference/policies.md: what is mended.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <set>
 
 #include "tessera/base/statistics.h"
 #include "tessera/orchestrate/policies/makers.h"
 #include "tessera/orchestrate/policies/ones_genome.h"
 #include "tessera/orchestrate/share/beta_regression.h"
-#include "tessera/orchestrate/share/placement.h"
 
 namespace tessera::share {
 namespace {
 
 using namespace ones;
-
 constexpr size_t kPopulation = 16;
 constexpr double kCrossover = 0.5, kMutation = 0.3;
 constexpr double kWarmUp = 2;        // epochs before a job may be scaled or pre-empted
@@ -248,7 +243,6 @@ class Ones : public Policy {
 };
 
 }  // namespace
-
 std::unique_ptr<Policy> make_ones(const PolicyOptions& options) {
   return std::make_unique<Ones>(options.seed);
 }
