@@ -92,7 +92,7 @@ class Without(Pt2Case):
         for path in (meta, self.folder / "fake.pt2"):
             found = self.graph(path)
             self.assertEqual(found[:2], (whole[0], ["model.graph"]))
-            self.assertRegex(found[2], r"(?s)^\S+ \(pt2\): [\d,]+ parameters in \d+ arrays, 0 bytes\nmodel +\S+\nnote +the archive has no weights ")
+            self.assertRegex(found[2], r"(?s)^\S+ \(pt2\): [\d,]+ parameters in \d+ arrays, 0 B\nmodel +\S+\nnote +the archive has no weights ")
             self.assertEqual(*(re.search(r"[\d,]+ parameters in \d+ arrays", said)[0] for said in (whole[2], found[2])))
 
     def test_open_sizes_are_those_of_the_example_or_those_stated(self):
