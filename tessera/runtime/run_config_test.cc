@@ -72,8 +72,7 @@ TEST(RunConfig, ErrorsNameFileLineAndTheNearestKey) {
 
 TEST(RunConfig, ADtypeHasTheWordsThatPeopleWrite) {
   for (const auto& [word, name] : {std::pair{"bf16", "bfloat16"}, {"half", "float16"}}) {
-    const auto config =
-        parse_run_config(std::string(kRun) + fmt::format("precision = \"{}\"\n", word), "run.toml");
+    const auto config = parse_run_config(fmt::format("precision = \"{}\"\n", word), "run.toml");
     ASSERT_TRUE(config) << config.error().message;
     EXPECT_EQ(config->precision, name);
   }
