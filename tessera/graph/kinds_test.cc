@@ -309,9 +309,9 @@ TEST(KindsTest, ErrorsSayWhatWasExpectedAndWhatWasFound) {
        {}},
       {"fill",
        {},
-       {{"value", 0}, {"dims", ""}, {"dtype", "half"}},
+       {{"value", 0}, {"dims", ""}, {"dtype", "halb"}},
        "expected a dtype (float64, float32, bfloat16, float16, int64, int32, uint8, bool), found "
-       "'half'",
+       "'halb'",
        {}},
       {"sgd",
        {"a=2", "a=2", "a=2", "a=1"},

@@ -110,9 +110,9 @@ TEST(GraphTextTest, ErrorsNameFileAndLine) {
       {"input %x [] float32", "bad.graph:6: tensor 'x' is declared twice"},
       {"input %z [a] float32", "bad.graph:6: column 12: expected '=', found ']'"},
       {"input %z [a=2 b=3] float32", "bad.graph:6: column 15: expected ',', found 'b=3]'"},
-      {"input %z [] half",
+      {"input %z [] halb",
        "bad.graph:6: expected a dtype (float64, float32, bfloat16, float16, int64, int32, uint8, "
-       "bool), found 'half'"},
+       "bool), found 'halb'"},
       {"input %z [] float32 init=gauss",
        "bad.graph:6: expected an init (none, zeros, ones, constant, normal, uniform, rotary_cos, "
        "rotary_sin, distance_buckets, window_pairs, window_regions, learning_rate, step), found "

@@ -124,7 +124,7 @@ TEST(PipelineRecipes, ErrorsAreOneLine) {
   EXPECT_EQ(emit("pipeline(2, 4, interlaevd)", graph),
             "recipe pipeline: expected schedule = 1f1b or eager_1f1b or gpipe or interleaved or "
             "zb_h1 or zb_h2 or zb_v or chimera or nf1b or interlaced or token or token_1f1b, found "
-            "'interlaevd', did you mean 'interlaced'?");
+            "'interlaevd', did you mean 'interleaved'?");
   EXPECT_EQ(emit("pipeline(2, 4, zb_h1, 2)", graph),
             "recipe pipeline: chunks = 2 needs schedule = interleaved, found 'zb_h1'");
   EXPECT_EQ(emit("pipeline(2, 4, token)", graph),
