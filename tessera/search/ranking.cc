@@ -15,6 +15,7 @@
 #include "tessera/search/plan_search.h"
 #include "tessera/search/question.h"
 #include "tessera/search/slicer.h"
+#include "tessera/search/transfer_choices.h"
 
 namespace tessera {
 namespace {

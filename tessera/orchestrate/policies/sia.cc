@@ -125,9 +125,10 @@ class Sia : public Policy {
     const std::vector<int> chosen =
         left.size() == 1 ? exact(choices, left[0]) : relaxed(choices, left);
     std::vector<GpuOption> sizes;
-    for (size_t j = 0; j < choices.size(); ++j)
+    for (size_t j = 0; j < choices.size(); ++j) {
       sizes.push_back(chosen[j] < 0 ? GpuOption{}
                                     : choices[j][static_cast<size_t>(chosen[j])].size);
+    }
     return {place_packed(view, sizes)};
   }
 
