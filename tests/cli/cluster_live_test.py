@@ -166,6 +166,14 @@ class Live(RuntimeTest):
         bare = self.write("bare.toml", 'model = "gpt:layers=1"\nsteps = 3\n')
         self.assertIn("expected checkpoint = { dir = ..., every = ... }", self.ask("submit", bare).err)
 
+    def test_wrong_words_leave_nothing_behind(self):
+        token, short = self.write("token", "0123456789abcdef\n"), self.write("short", "a\n")
+        for listen, file, message in (("somewhere:7", token, "--listen: expected an address and a port, as 127.0.0.1:7000, found 'somewhere:7'"),
+                                      ("127.0.0.1:0", short, "--token: expected a token of at least 16 bytes to listen on TCP, found 1")):
+            answer = run("cluster", "serve", "--dir", self.path("live"), "--cluster", "1x2", "--listen", listen, "--token", file)
+            self.assertEqual((answer.code, answer.err), (2, f"tessera: {message}\n"))
+            self.assertFalse(os.path.exists(self.path("live")))
+
     def test_a_full_disk_ends_the_controller_and_loses_nothing(self):
         def limit():
             resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000))

@@ -47,17 +47,8 @@ Result<std::string> read_token(const std::string& path) {
 Result<int> serve(const LiveOptions& options) {
   if (options.cluster.empty())
     return invalid_input("cluster serve: expected --cluster NODESxGPUS, as 1x4, found none");
-  TESSERA_TRY(
-      share::Service service,
-      share::Service::open({.folder = options.folder,
-                            .cluster = options.cluster,
-                            .policy = options.policy,
-                            .seed = options.seed,
-                            .program = std::filesystem::read_symlink("/proc/self/exe").string(),
-                            .now_s = unix_time_s}));
+  // The words are checked before anything is written or started.
   std::vector<share::Server> servers;
-  TESSERA_TRY(share::Server local, share::Server::on_unix(socket_of(options)));
-  servers.push_back(std::move(local));
   std::string where = socket_of(options);
   if (!options.listen.empty()) {
     if (options.token.empty())
@@ -67,6 +58,16 @@ Result<int> serve(const LiveOptions& options) {
     where += fmt::format(" and port {}", remote.port());
     servers.push_back(std::move(remote));
   }
+  TESSERA_TRY(
+      share::Service service,
+      share::Service::open({.folder = options.folder,
+                            .cluster = options.cluster,
+                            .policy = options.policy,
+                            .seed = options.seed,
+                            .program = std::filesystem::read_symlink("/proc/self/exe").string(),
+                            .now_s = unix_time_s}));
+  TESSERA_TRY(share::Server local, share::Server::on_unix(socket_of(options)));
+  servers.push_back(std::move(local));
   struct sigaction action {};
   action.sa_handler = note_end;
   ::sigaction(SIGINT, &action, nullptr);

@@ -73,8 +73,8 @@ Result<Address> tcp_address(const std::string& text) {
   out.size = sizeof(sockaddr_in);
   if (!port || *port < 0 || *port > 65535 ||
       ::inet_pton(AF_INET, text.substr(0, colon).c_str(), &to->sin_addr) != 1) {
-    return invalid_input(
-        fmt::format("expected an address and a port, as 127.0.0.1:7000, found '{}'", text));
+    return invalid_input(fmt::format(
+        "--listen: expected an address and a port, as 127.0.0.1:7000, found '{}'", text));
   }
   to->sin_port = htons(static_cast<uint16_t>(*port));
   return out;
@@ -203,8 +203,8 @@ Result<Server> Server::on_unix(const std::string& path) {
 Result<Server> Server::on_tcp(const std::string& address, std::string token) {
   if (token.size() < kLeastToken) {
     return invalid_input(
-        fmt::format("expected a token of at least {} bytes to listen on TCP, found {}", kLeastToken,
-                    token.size()));
+        fmt::format("--token: expected a token of at least {} bytes to listen on TCP, found {}",
+                    kLeastToken, token.size()));
   }
   TESSERA_TRY(const Address to, tcp_address(address));
   auto impl = std::make_unique<Impl>();

@@ -113,7 +113,7 @@ TEST_F(Serving, random_bytes_do_no_harm) {
 
 TEST_F(Serving, tcp_asks_for_the_token) {
   EXPECT_EQ(Server::on_tcp("127.0.0.1:0", "short").error().message,
-            "expected a token of at least 16 bytes to listen on TCP, found 5");
+            "--token: expected a token of at least 16 bytes to listen on TCP, found 5");
   auto server = Server::on_tcp("127.0.0.1:0", "0123456789abcdef");
   ASSERT_TRUE(server.has_value()) << server.error().message;
   const std::string address = "127.0.0.1:" + std::to_string(server->port());
