@@ -163,6 +163,10 @@ class Live(RuntimeTest):
                                                                    "sizes, found none")):
             answer = self.ask("submit", self.job("a"), *options)
             self.assertEqual((answer.code, answer.err), (2, f"tessera: {message}\n"))
+        self.submit("a")
+        answer = self.ask("submit", self.path("a.toml"), "--name", "b")
+        self.assertEqual((answer.code, answer.err), (2, f"tessera: {self.path('a.toml')}: checkpoint.dir: expected a folder of its own, found "
+                                                        f"that of job 'a', {self.path('checkpoints-a')}\n"))
         bare = self.write("bare.toml", 'model = "gpt:layers=1"\nsteps = 3\n')
         self.assertIn("expected checkpoint = { dir = ..., every = ... }", self.ask("submit", bare).err)
 
@@ -180,7 +184,7 @@ class Live(RuntimeTest):
         self.serve(before=limit)
         code = self.server.poll()
         for i in range(40):
-            answer = self.ask("submit", self.job("a"), "--name", f"job{i}", "--plan", "data_parallel({})" + " " * 3000)
+            answer = self.ask("submit", self.job(f"job{i}"), "--plan", "data_parallel({})" + " " * 3000)
             if answer.code != 0:
                 break
         code = self.server.wait(timeout=60)

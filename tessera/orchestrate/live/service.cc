@@ -59,6 +59,15 @@ class State {
       return invalid_input(
           fmt::format("name: expected a name of its own, found a second job '{}'", job.name));
     }
+    for (size_t i = 0; i < jobs_.size(); ++i) {
+      const LiveState is = workers_->state(static_cast<int>(i));
+      const bool is_over = is != LiveState::kWaiting && is != LiveState::kRunning;
+      if (is_over || workers_->submission(static_cast<int>(i)).checkpoints != job.checkpoints)
+        continue;
+      return invalid_input(fmt::format(
+          "{}: checkpoint.dir: expected a folder of its own, found that of job '{}', {}",
+          job.run_file, jobs_[i].name, job.checkpoints));
+    }
     if (job.gpus > machines_.gpus()) {
       return invalid_input(fmt::format("gpus: expected at most the cluster's {}, found {}",
                                        machines_.gpus(), job.gpus));
@@ -227,7 +236,7 @@ struct Service::Impl {
 
   Result<Json> submit(const Json& request) {
     TESSERA_TRY(Submission job, parse_submission(request));
-    TESSERA_TRY(job.steps, steps_of_run(job.run_file));
+    TESSERA_TRY_VOID(read_run(job));
     TESSERA_TRY_VOID(state->check(job));
     const double at_s = now();
     if (const Status done = record(at_s, "submit", share::to_json(job)); !done)

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <utility>
 #include <vector>
@@ -62,9 +63,15 @@ std::string Submission::plan_on(int gpus_now) const {
 }
 
 nlohmann::json to_json(const Submission& job) {
-  nlohmann::json out{{"name", job.name},      {"run", job.run_file}, {"folder", job.folder},
-                     {"plan", job.plan},      {"gpus", job.gpus},    {"least", job.least_gpus},
-                     {"most", job.most_gpus}, {"steps", job.steps}};
+  nlohmann::json out{{"name", job.name},
+                     {"run", job.run_file},
+                     {"folder", job.folder},
+                     {"plan", job.plan},
+                     {"gpus", job.gpus},
+                     {"least", job.least_gpus},
+                     {"checkpoints", job.checkpoints},
+                     {"most", job.most_gpus},
+                     {"steps", job.steps}};
   if (job.deadline_s < kNever) out["deadline_s"] = job.deadline_s;
   return out;
 }
@@ -92,6 +99,7 @@ Result<Submission> parse_submission(const nlohmann::json& json) {
   TESSERA_TRY_VOID(read_key(json, "most", "a whole number", out.most_gpus));
   TESSERA_TRY_VOID(read_key(json, "deadline_s", "a number of seconds", out.deadline_s));
   TESSERA_TRY_VOID(read_key(json, "steps", "a whole number", out.steps));
+  TESSERA_TRY_VOID(read_key(json, "checkpoints", "the path of a folder", out.checkpoints));
   if (!(1 <= out.least_gpus && out.least_gpus <= out.gpus && out.gpus <= out.most_gpus &&
         out.most_gpus <= kMostGpus)) {
     return invalid_input(
@@ -106,19 +114,23 @@ Result<Submission> parse_submission(const nlohmann::json& json) {
   return out;
 }
 
-Result<int64_t> steps_of_run(const std::string& run_file) {
+Status read_run(Submission& job) {
+  const std::string& run_file = job.run_file;
   TESSERA_TRY(const std::string text, read_text_file(run_file, kMostRunFile));
   TESSERA_TRY(const toml::table run, parse_toml(text, run_file));
-  if (!run["checkpoint"]["dir"].value<std::string>()) {
+  const auto checkpoints = run["checkpoint"]["dir"].value<std::string>();
+  if (!checkpoints) {
     return invalid_input(
         run_file +
         ": expected checkpoint = { dir = ..., every = ... }, so that the job can be "
         "stopped and moved, found none");
   }
-  const int64_t steps = run["steps"].value_or(int64_t{100});
-  if (steps < 1)
-    return invalid_input(fmt::format("{}: steps: expected at least 1, found {}", run_file, steps));
-  return steps;
+  job.steps = run["steps"].value_or(int64_t{100});
+  if (job.steps < 1)
+    return invalid_input(
+        fmt::format("{}: steps: expected at least 1, found {}", run_file, job.steps));
+  job.checkpoints = (std::filesystem::path(job.folder) / *checkpoints).lexically_normal().string();
+  return {};
 }
 
 double MeasuredSpeeds::steps_per_s(const Shape& shape, BatchRule) const {

@@ -29,14 +29,15 @@ struct Submission {
   int gpus = 1, least_gpus = 1, most_gpus = 1;
   double deadline_s = kNever;  // seconds from the submission
   int64_t steps = 0;           // of the run file
+  std::string checkpoints;     // the folder of its checkpoints, as an absolute path
   bool is_elastic() const { return plan.find("{}") != std::string::npos; }
   std::string plan_on(int gpus) const;
 };
 nlohmann::json to_json(const Submission& job);
 // Reads a submission. Errors: a key of another type or value, with its name.
 Result<Submission> parse_submission(const nlohmann::json& json);
-// Reads the steps of the run file and checks that it writes checkpoints.
-Result<int64_t> steps_of_run(const std::string& run_file);
+// Sets the steps and the folder of checkpoints from the run file. Errors: it writes no checkpoints.
+Status read_run(Submission& job);
 
 // The speed of a job: what has been measured, and between and beyond that in proportion to the GPUs.
 class MeasuredSpeeds : public Speeds {
