@@ -126,9 +126,10 @@ Status read_run(Submission& job) {
         "stopped and moved, found none");
   }
   job.steps = run["steps"].value_or(int64_t{100});
-  if (job.steps < 1)
+  if (job.steps < 1) {
     return invalid_input(
         fmt::format("{}: steps: expected at least 1, found {}", run_file, job.steps));
+  }
   job.checkpoints = (std::filesystem::path(job.folder) / *checkpoints).lexically_normal().string();
   return {};
 }
