@@ -17,7 +17,12 @@ void add_train(Commands& commands) {
       .option("--change", options->changes,
               "Go on under another plan after so many steps, as 50:'data_parallel(2)'")
       .one_value_each();
-  command.option("--ranks", options->ranks, "Number of ranks; must be the plan's").ranks();
+  command.option("--steer", options->steer,
+                 "File that another program writes: {\"plan\": P} or {\"stop\": true}");
+  command
+      .option("--ranks", options->ranks,
+              "Number of ranks; must be the plan's, or with --steer the most of any plan")
+      .ranks();
   command.option("--steps", options->steps, "Number of steps, instead of the run's").at_least(1);
   command.option("--set", options->assignments, "Set a key of the run: --set optimizer.lr=3e-4")
       .one_value_each();
@@ -33,7 +38,9 @@ void add_train(Commands& commands) {
                  "Record a step and write it as a Chrome trace (docs/reference/traces.md)");
   command.option("--trace-step", options->trace_step, "Which step; default 3").at_least(1);
   command.footer(
-      "Ranks are threads of this process, or the processes of mpirun.\n\n"
+      "Ranks are threads of this process, or the processes of mpirun.\n"
+      "With --steer the file is looked at before each step. A plan in it takes effect after that\n"
+      "step, without a restart; to stop, the run writes a checkpoint and ends.\n\n"
       "Examples:\n"
       "  tessera train examples/gpt_small.toml --plan 'megatron(tp=2,dp=2)' --steps 100\n"
       "  mpirun -n 4 tessera train examples/gpt_small.toml --plan examples/plans/tp2_dp2.toml\n");

@@ -31,7 +31,7 @@ void CacheTotals::add(const RankExecutor& executor, const Compiled& compiled) {
 }
 
 std::vector<TableCacheSummary> CacheTotals::gather(comm::Communicator& world,
-                                                   const std::vector<Period>& periods) const {
+                                                   const Periods& periods) const {
   std::vector<TableCacheSummary> all;
   for (const Period& period : periods) {
     const ResolvedPlan& plan = period.compiled.plan();

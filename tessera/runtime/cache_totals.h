@@ -21,7 +21,7 @@ class CacheTotals {
   // Returns the totals over all ranks, for each table that has a cache in any period. All ranks
   // call this function together.
   std::vector<TableCacheSummary> gather(comm::Communicator& world,
-                                        const std::vector<Period>& periods) const;
+                                        const Periods& periods) const;
 
  private:
   std::map<std::string, TableCacheSummary> own_;  // by table

@@ -724,12 +724,11 @@ struct Checkpointing::Impl {
     return remove_old(job.storage, level.config.dir, level.step, level.config.keep);
   }
 
-  Status after_step(const RankExecutor& executor, int64_t step) {
+  Status after_step(const RankExecutor& executor, int64_t step, bool is_last) {
     for (const auto& level : levels) TESSERA_TRY_VOID(poll(*level));
-    const bool last = step == job.config.steps;
     for (const auto& level : levels) {
       const bool due = step % level->config.every == 0;
-      if (last ? level->durable : due) TESSERA_TRY_VOID(save(*level, executor, step));
+      if (is_last ? level->durable : due) TESSERA_TRY_VOID(save(*level, executor, step));
     }
     return {};
   }
@@ -778,8 +777,8 @@ Result<int64_t> Checkpointing::restore(RankExecutor& executor) { return impl_->r
 
 Status Checkpointing::prepare(const RankExecutor& executor) { return impl_->prepare(executor); }
 
-Status Checkpointing::after_step(const RankExecutor& executor, int64_t step) {
-  return impl_->after_step(executor, step);
+Status Checkpointing::after_step(const RankExecutor& executor, int64_t step, bool is_last) {
+  return impl_->after_step(executor, step, is_last);
 }
 
 Status Checkpointing::finish() { return impl_->finish(); }

@@ -9,7 +9,7 @@
 //   TESSERA_TRY(const int64_t done, checkpoints.restore(*executor));       // 0: from the beginning
 //   for (int64_t step = done + 1; step <= steps; ++step) {
 //     executor->run_step(step, load);
-//     TESSERA_TRY_VOID(checkpoints.after_step(*executor, step));
+//     TESSERA_TRY_VOID(checkpoints.after_step(*executor, step, step == steps));
 //   }
 //   TESSERA_TRY_VOID(checkpoints.finish());
 //
@@ -94,9 +94,9 @@ class Checkpointing {
   // the given weights. Returns how many steps are done (0 without a checkpoint). Sets damaged
   // checkpoints aside with a note. Errors: a fault if all checkpoints are damaged.
   Result<int64_t> restore(RankExecutor& executor);
-  // Saves the state if a checkpoint is due after this step. Errors: a fault if the checkpoint
-  // cannot be written.
-  Status after_step(const RankExecutor& executor, int64_t step);
+  // Saves the state if a checkpoint is due after this step. `is_last`: no step follows in this
+  // process. Errors: a fault if the checkpoint cannot be written.
+  Status after_step(const RankExecutor& executor, int64_t step, bool is_last);
   Status finish();  // waits until the last checkpoints are written
 
   CheckpointSummary summary() const;

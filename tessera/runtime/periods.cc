@@ -21,12 +21,30 @@ Traffic counted(const comm::Communicator& world) {
   return all;
 }
 
+Status check_ranks_suffice(const Period& period, int64_t ranks) {
+  if (period.compiled.ranks() <= ranks) return {};
+  return check_ranks(period.compiled.plan().plan, ranks);
+}
+
+// Makes and verifies the programs of a period, and finds what moves into it from the period before.
+Status lower_period(Period& period, const Period* before, int64_t ranks,
+                    int64_t memory_limit_bytes) {
+  TESSERA_TRY_VOID(check_ranks_suffice(period, ranks));
+  TESSERA_TRY(period.programs, lower_and_verify(*period.compiled.lowering, memory_limit_bytes));
+  for (auto rank = period.programs.size(); rank < static_cast<size_t>(ranks); ++rank)
+    period.programs.push_back(idle_program(static_cast<int>(rank), ranks));
+  if (before == nullptr) return {};
+  TESSERA_TRY(const auto old_state, resting_state(before->compiled.graph(), before->programs));
+  TESSERA_TRY(const auto new_state, resting_state(period.compiled.graph(), period.programs));
+  TESSERA_TRY(period.move, plan_move(old_state, new_state));
+  return {};
+}
+
 }  // namespace
 
-Result<std::vector<Period>> compile_periods(const CompilePlan& compile_plan,
-                                            const std::string& plan,
-                                            const std::vector<PlanChange>& changes) {
-  std::vector<Period> periods;
+Result<Periods> compile_periods(const CompilePlan& compile_plan, const std::string& plan,
+                                const std::vector<PlanChange>& changes) {
+  Periods periods;
   int64_t first = 1;
   const auto add = [&](const std::string& text) -> Status {
     Period& period = periods.emplace_back();
@@ -49,38 +67,62 @@ Result<std::vector<Period>> compile_periods(const CompilePlan& compile_plan,
   return periods;
 }
 
-int64_t largest_ranks(const std::vector<Period>& periods) {
+int64_t largest_ranks(const Periods& periods) {
   int64_t ranks = 0;
   for (const Period& period : periods) ranks = std::max(ranks, int64_t{period.compiled.ranks()});
   return ranks;
 }
 
-Status lower_periods(std::vector<Period>& periods, int64_t ranks, int64_t memory_limit_bytes,
+Status lower_periods(Periods& periods, int64_t ranks, int64_t memory_limit_bytes,
                      std::optional<int> only) {
-  for (size_t i = 0; i < periods.size(); ++i) {
-    Period& period = periods[i];
-    const Lowering& lowering = *period.compiled.lowering;
-    if (period.compiled.ranks() > ranks)
-      TESSERA_TRY_VOID(check_ranks(period.compiled.plan().plan, ranks));
-    if (only && periods.size() == 1) {
-      for (int rank = 0; rank < static_cast<int>(ranks); ++rank)
-        period.programs.push_back(idle_program(rank, ranks));
-      TESSERA_TRY(period.programs[static_cast<size_t>(*only)], lowering.lower(*only));
-      return {};
-    }
-    TESSERA_TRY(period.programs, lower_and_verify(lowering, memory_limit_bytes));
-    for (auto rank = period.programs.size(); rank < static_cast<size_t>(ranks); ++rank)
-      period.programs.push_back(idle_program(static_cast<int>(rank), ranks));
-    if (i == 0) continue;
-    TESSERA_TRY(const auto before,
-                resting_state(periods[i - 1].compiled.graph(), periods[i - 1].programs));
-    TESSERA_TRY(const auto after, resting_state(period.compiled.graph(), period.programs));
-    TESSERA_TRY(period.move, plan_move(before, after));
+  if (only && periods.size() == 1) {
+    Period& period = periods.front();
+    TESSERA_TRY_VOID(check_ranks_suffice(period, ranks));
+    for (int rank = 0; rank < static_cast<int>(ranks); ++rank)
+      period.programs.push_back(idle_program(rank, ranks));
+    TESSERA_TRY(period.programs[static_cast<size_t>(*only)],
+                period.compiled.lowering->lower(*only));
+    return {};
+  }
+  const Period* before = nullptr;
+  for (Period& period : periods) {
+    TESSERA_TRY_VOID(lower_period(period, before, ranks, memory_limit_bytes));
+    before = &period;
   }
   return {};
 }
 
-Status check_memory(const std::vector<Period>& periods, std::optional<int> only) {
+PeriodAdder::PeriodAdder(Periods& periods, CompilePlan compile_plan, int64_t ranks,
+                         int64_t memory_limit_bytes)
+    : periods_(periods),
+      compile_plan_(std::move(compile_plan)),
+      ranks_(ranks),
+      memory_limit_bytes_(memory_limit_bytes) {}
+
+Status PeriodAdder::add(int64_t first_step, const std::string& plan) {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(asked_, first_step) != first_step) answer_ = append(first_step, plan);
+  return answer_;
+}
+
+Status PeriodAdder::append(int64_t first_step, const std::string& plan) {
+  Periods next(1);
+  Period& period = next.front();
+  period.first_step = first_step;
+  period.plan = plan;
+  TESSERA_TRY(period.compiled, compile_plan_(plan));
+  TESSERA_TRY_VOID(lower_period(period, &periods_.back(), ranks_, memory_limit_bytes_));
+  TESSERA_TRY_VOID(check_memory(next));
+  periods_.push_back(std::move(period));
+  return {};
+}
+
+void PeriodAdder::remove(int64_t first_step) {
+  const std::lock_guard lock(mutex_);
+  if (periods_.back().first_step == first_step) periods_.pop_back();
+}
+
+Status check_memory(const Periods& periods, std::optional<int> only) {
   const double machine =
       static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   for (const Period& period : periods) {

@@ -12,8 +12,10 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,31 +35,58 @@ struct Period {
   StateMove move;  // what moves from the ranks of the period before; empty for the first period
 };
 
+// A deque, because a period that is added to a running run must not move the others.
+using Periods = std::deque<Period>;
+
 using CompilePlan = std::function<Result<Compiled>(const std::string& plan)>;
 // Compiles the periods, without their programs. Errors: changes that are not in ascending order.
-Result<std::vector<Period>> compile_periods(const CompilePlan& compile_plan,
-                                            const std::string& plan,
-                                            const std::vector<PlanChange>& changes);
-int64_t largest_ranks(const std::vector<Period>& periods);
+Result<Periods> compile_periods(const CompilePlan& compile_plan, const std::string& plan,
+                                const std::vector<PlanChange>& changes);
+int64_t largest_ranks(const Periods& periods);
 
 // Makes the programs of all periods for a world of `ranks` ranks, checks them with the verifier,
 // and finds which state moves between two periods. memory_limit_bytes limits a rank's device arena;
 // 0: no limit. With `only`, a run of one period makes only the program of rank `only` and does not
 // verify it. Errors: a plan that needs more than `ranks` ranks; plans that do not keep the same
 // tensors; a program that the verifier rejects.
-Status lower_periods(std::vector<Period>& periods, int64_t ranks, int64_t memory_limit_bytes = 0,
+Status lower_periods(Periods& periods, int64_t ranks, int64_t memory_limit_bytes = 0,
                      std::optional<int> only = std::nullopt);
 
 // Checks that the device and host arenas of all ranks, or of the rank `only`, fit in this machine's
 // memory, because otherwise the system would kill the process in the middle of the run. Errors:
 // they do not fit.
-Status check_memory(const std::vector<Period>& periods, std::optional<int> only = std::nullopt);
+Status check_memory(const Periods& periods, std::optional<int> only = std::nullopt);
+
+// Adds periods to a run that is under way. Ranks that are threads share the run's periods: the first
+// of them that calls add() makes the period, and the others wait for it.
+class PeriodAdder {
+ public:
+  // The caller keeps the periods, which are lowered for a world of `ranks` ranks, alive.
+  PeriodAdder(Periods& periods, CompilePlan compile_plan, int64_t ranks, int64_t memory_limit_bytes);
+
+  // Adds a period that begins with this step, which must come after the first step of all others.
+  // Every rank calls it with the same arguments. Errors, after which the periods are what they were:
+  // those of compile_plan, lower_periods and check_memory.
+  Status add(int64_t first_step, const std::string& plan);
+  // Removes the period that begins with this step, if there is one that no rank has begun.
+  void remove(int64_t first_step);
+
+ private:
+  Status append(int64_t first_step, const std::string& plan);
+
+  Periods& periods_;
+  CompilePlan compile_plan_;
+  int64_t ranks_, memory_limit_bytes_;
+  std::mutex mutex_;
+  int64_t asked_ = 0;  // the first step of the last call
+  Status answer_;      // what that call returned
+};
 
 // Executes all periods on one rank. Only this rank's thread uses the object.
 class PeriodExecutor {
  public:
   // Makes an executor. The caller keeps all arguments alive.
-  PeriodExecutor(const std::vector<Period>& periods, comm::Communicator& world,
+  PeriodExecutor(const Periods& periods, comm::Communicator& world,
                  ExecutorOptions options)
       : periods_(periods), world_(world), options_(options) {}
 
@@ -86,7 +115,7 @@ class PeriodExecutor {
  private:
   Result<std::optional<Change>> enter(size_t next);
 
-  const std::vector<Period>& periods_;
+  const Periods& periods_;
   comm::Communicator& world_;
   ExecutorOptions options_;
   size_t current_ = 0;

@@ -77,6 +77,7 @@ struct TableCacheSummary {
 
 struct TrainingSummary {
   int64_t steps = 0;
+  int64_t stopped_after = 0;  // the last step of a run that was told to stop; 0: it ran to its end
   int64_t ranks = 1;
   std::string transport;  // "threads" or "mpi"
   double first_loss = 0, last_loss = 0;
@@ -121,12 +122,22 @@ struct ChangeReport {
   std::vector<std::string> begun_anew;             // states that the plan before did not keep
 };
 
+// What should follow the present step of a run that is steered from outside.
+struct Steering {
+  std::string plan;   // go on under this plan; empty: under the present one
+  bool stop = false;  // write a checkpoint and end
+};
+
 struct TrainingCallbacks {
   std::function<void(const TrainingStart&)> start;
   std::function<void(const StepReport&)> step;      // called on one rank only
   std::function<void(const ChangeReport&)> change;  // called on one rank only
   std::function<void(const SaveReport&)> saved;     // called on one rank only
   std::function<void(const LoadReport&)> loaded;    // called on one rank only
+  // Called on rank 0 before each step but the last; the answer takes effect after that step. A plan
+  // that cannot follow is refused with a note, and the run goes on. A plan may need at most as many
+  // ranks as RunConfig::ranks says. null: the run is not steered.
+  std::function<Steering(int64_t step)> steer;
   std::function<void(const std::string&)> note;     // one line for the user, on rank 0
   Storage* storage = nullptr;  // where checkpoints are written; null: the file system
   // The step to record, counted from 1; 0: none. Recording does not slow down the other steps.

@@ -38,7 +38,8 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 struct Job {
   const RunConfig& config;
   const TrainingCallbacks& callbacks;
-  const std::vector<Period>& periods;
+  const Periods& periods;
+  PeriodAdder* adder;  // null: the run is not steered
   const RunData& data;
   MetricsWriter* metrics;  // null: the run writes no record
   TrainingStart start;
@@ -70,6 +71,7 @@ class RankRun {
       : job_(job),
         world_(world),
         executor_(job.periods, world, options_of(job, world)),
+        last_step_(job.config.steps),
         sent_(sent_kinds().size(), 0) {}
 
   Result<TrainingSummary> run() {
@@ -81,10 +83,10 @@ class RankRun {
     find_loss();  // also a barrier, so that no rank runs before all are ready
     open_store();
     last_ = Clock::now();
-    for (int64_t step = done + 1; step <= job_.config.steps; ++step) {
+    for (int64_t step = done + 1; step <= last_step_; ++step) {
       TESSERA_TRY_VOID(begin_step(step));
-      if (store_)
-        store_->begin(step, step < job_.config.steps && !executor_.begins_period(step + 1));
+      TESSERA_TRY_VOID(steer(step));
+      if (store_) store_->begin(step, step < last_step_ && !executor_.begins_period(step + 1));
       const std::vector<int64_t> before = bytes_sent(world_);
       const bool traced = step == job_.callbacks.trace_step;
       if (traced) {
@@ -99,7 +101,7 @@ class RankRun {
       add_sent(before);
       TESSERA_TRY_VOID(report(step));
       if (traced) TESSERA_TRY_VOID(hand_over_trace());
-      TESSERA_TRY_VOID(checkpoints_->after_step(*executor_, step));
+      TESSERA_TRY_VOID(checkpoints_->after_step(*executor_, step, step == last_step_));
     }
     TESSERA_TRY_VOID(end_checkpoints());
     TrainingSummary result = summary();
@@ -186,6 +188,32 @@ class RankRun {
     report.total_s = change->total_s;
     if (world_.rank() == 0) TESSERA_TRY_VOID(hand_over(report, job_.callbacks.change));
     last_ = Clock::now();
+    return {};
+  }
+
+  // Asks what should follow this step. All ranks learn it before the step begins, because the data
+  // of the next step may be fetched during this one.
+  Status steer(int64_t step) {
+    if (job_.adder == nullptr || step >= last_step_) return {};
+    std::string said;
+    if (world_.rank() == 0) {
+      const Steering wish = job_.callbacks.steer(step);
+      said = (wish.stop ? '!' : ':') + wish.plan;
+    }
+    const std::string wish = comm::gather_bytes(world_, said).front();
+    if (wish.front() == '!') {
+      last_step_ = step;
+      return {};
+    }
+    const std::string plan = wish.substr(1);
+    if (plan.empty() || plan == executor_.period().plan) return {};
+    const Status added = agree(world_, job_.adder->add(step + 1, plan));
+    if (added) return {};
+    job_.adder->remove(step + 1);
+    if (world_.rank() == 0 && job_.callbacks.note) {
+      job_.callbacks.note(fmt::format("step {}: the run goes on under {}: {}", step,
+                                      plan_label(executor_.period().plan), added.error().message));
+    }
     return {};
   }
 
@@ -351,6 +379,7 @@ class RankRun {
     }
     if (rates_.size() > 2) rates_.erase(rates_.begin());
     result.steps = job_.config.steps;
+    if (last_step_ < result.steps) result.stopped_after = last_step_;
     result.ranks = world_.size();
     result.transport = job_.start.transport;
     result.first_loss = first_loss_;
@@ -370,6 +399,7 @@ class RankRun {
   Job& job_;
   comm::Communicator& world_;
   PeriodExecutor executor_;
+  int64_t last_step_;  // of this process
   std::optional<CheckpointJob> checkpoint_job_;  // that of the current period
   std::optional<Checkpointing> checkpoints_;
   CheckpointSummary saved_;           // counts of the periods before
@@ -436,22 +466,23 @@ Result<TrainingSummary> train_on_mpi(Job& job, comm::Communicator& world) {
 }
 
 // Makes the programs. Rank 0 makes and verifies the programs of all ranks. Another rank makes only
-// its own program, unless the plan changes during the run.
-Status lower(std::vector<Period>& periods, const RunConfig& config, comm::Communicator* world) {
-  const int64_t ranks = largest_ranks(periods);
+// its own program, unless the plan changes during the run, or may (`changes`).
+Status lower(Periods& periods, int64_t ranks, bool changes, const RunConfig& config,
+             comm::Communicator* world) {
   if (world == nullptr) {
     TESSERA_TRY_VOID(lower_periods(periods, ranks, config.memory_limit_bytes));
     return check_memory(periods);
   }
-  const bool alone = world->rank() != 0;
+  const bool alone = world->rank() != 0 && !changes;
   TESSERA_TRY_VOID(lower_periods(periods, ranks, config.memory_limit_bytes,
                                  alone ? std::optional(world->rank()) : std::nullopt));
   return check_memory(periods, world->rank());
 }
 
-// Checks that the number of ranks is the one that the run's plans need. `found` says where `ranks`
-// comes from, for the error.
-Status check_world(const std::vector<Period>& periods, int64_t ranks, std::string_view found) {
+// Checks that the number of ranks is the one that the run's plans need; a steered run may have more.
+// `found` says where `ranks` comes from, for the error.
+Status check_world(const Periods& periods, int64_t ranks, bool is_steered, std::string_view found) {
+  if (is_steered && largest_ranks(periods) <= ranks) return {};
   if (periods.size() == 1) return check_ranks(periods.front().compiled.plan().plan, ranks, found);
   const int64_t needed = largest_ranks(periods);
   if (needed == ranks) return {};
@@ -483,12 +514,12 @@ struct Sources {
 
 // Opens the sources and makes the programs. These steps may fail on one process only, so they are
 // done before ranks wait for each other.
-Status open_sources(const RunConfig& config, std::vector<Period>& periods, Storage& storage,
-                    comm::Communicator* world, Sources& out) {
+Status open_sources(const RunConfig& config, Periods& periods, int64_t ranks, bool is_steered,
+                    Storage& storage, comm::Communicator* world, Sources& out) {
   const Compiled& compiled = periods.front().compiled;
   TESSERA_TRY(out.data, open_run_data(config, *compiled.model));
   TESSERA_TRY(out.origin, open_origin(config, compiled, storage));
-  TESSERA_TRY_VOID(lower(periods, config, world));
+  TESSERA_TRY_VOID(lower(periods, ranks, is_steered, config, world));
   if (!config.folder.empty() && (world == nullptr || world->rank() == 0)) {
     TESSERA_TRY(out.metrics, MetricsWriter::open(config.folder));
   }
@@ -514,10 +545,10 @@ Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallb
         "{}",
         config.steps, config.changes.back().after));
   }
-  TESSERA_TRY(std::vector<Period> periods,
+  TESSERA_TRY(Periods periods,
               compile_periods(compile_plan, config.plan, config.changes));
   const Compiled& compiled = periods.front().compiled;
-  const bool mpi = comm::mpi_launched();
+  const bool mpi = comm::mpi_launched(), is_steered = callbacks.steer != nullptr;
   comm::Options options;
   options.timeout =
       std::chrono::milliseconds(static_cast<int64_t>(std::ceil(config.timeout_s * 1000)));
@@ -528,13 +559,17 @@ Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallb
     options.rank_of_process = compiled.plan().devices.ranks_by_device(compiled.plan().ranks);
     TESSERA_TRY(world, comm::mpi_world(options));
     comm::mpi_install_fault_handler();
-    TESSERA_TRY_VOID(check_world(periods, world->size(), "mpirun"));
+    TESSERA_TRY_VOID(check_world(periods, world->size(), is_steered, "mpirun"));
   }
-  if (config.ranks > 0) TESSERA_TRY_VOID(check_world(periods, config.ranks, "--ranks"));
+  if (config.ranks > 0)
+    TESSERA_TRY_VOID(check_world(periods, config.ranks, is_steered, "--ranks"));
+  const int64_t ranks = world        ? world->size()
+                        : is_steered ? std::max(config.ranks, largest_ranks(periods))
+                                     : largest_ranks(periods);
   FileSystem disk;
   Storage& storage = callbacks.storage == nullptr ? disk : *callbacks.storage;
   Sources sources;
-  Status ready = open_sources(config, periods, storage, world.get(), sources);
+  Status ready = open_sources(config, periods, ranks, is_steered, storage, world.get(), sources);
   if (world) ready = agree(*world, ready);
   TESSERA_TRY_VOID(ready);
   const RunData& data = *sources.data;
@@ -542,14 +577,22 @@ Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallb
   start.model = compiled.model->spec;
   start.plan = compiled.plan().plan.file;
   start.parameters = parameter_count(compiled.model->graph);
-  start.ranks = largest_ranks(periods);
+  start.ranks = ranks;
   start.tokens_per_step = config.batch * compiled.model->seq;
   start.data_bytes = data.training->bytes();
   start.data_files = data.training->files();
   start.transport = mpi ? "mpi" : "threads";
   start.tables = shares_of_tables(periods.front());
-  Job job{config, callbacks,      periods, data, sources.metrics ? &*sources.metrics : nullptr,
-          start,  sources.origin, storage};
+  PeriodAdder adder(periods, compile_plan, ranks, config.memory_limit_bytes);
+  Job job{config,
+          callbacks,
+          periods,
+          is_steered ? &adder : nullptr,
+          data,
+          sources.metrics ? &*sources.metrics : nullptr,
+          start,
+          sources.origin,
+          storage};
   auto summary = mpi ? train_on_mpi(job, *world) : train_on_threads(job, options);
   if (!summary) return tl::unexpected(job.data_errors.instead_of(summary.error()));
   return summary;

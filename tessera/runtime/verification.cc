@@ -109,7 +109,7 @@ Traffic predicted_traffic(const Program& program, const Graph& graph, int64_t st
   return sent;
 }
 
-Status run_rank(const std::vector<Period>& periods, const VerifyConfig& config,
+Status run_rank(const Periods& periods, const VerifyConfig& config,
                 const DataSource* data, uint64_t roundings, comm::Communicator& world,
                 RankResult& result) {
   const Model& model = *periods.front().compiled.model;
@@ -159,9 +159,7 @@ Status run_rank(const std::vector<Period>& periods, const VerifyConfig& config,
       }
     }
     result.steps.push_back(read_homes(*executor, compiled.graph(), program.fetches, false));
-    const auto next = &executor.period() + 1;
-    const bool last = next == periods.data() + periods.size() || next->first_step > step + 1;
-    if (step == config.steps || !last) end_period();
+    if (step == config.steps || executor.begins_period(step + 1)) end_period();
   }
   result.parameters =
       read_homes(*executor, executor.period().compiled.graph(), executor.program().homes, true);
@@ -169,7 +167,7 @@ Status run_rank(const std::vector<Period>& periods, const VerifyConfig& config,
   return {};
 }
 
-Result<std::vector<RankResult>> run_plan(std::vector<Period>& periods, const VerifyConfig& config,
+Result<std::vector<RankResult>> run_plan(Periods& periods, const VerifyConfig& config,
                                          const DataSource* data, const Alter& alter = {},
                                          uint64_t roundings = 0) {
   for (Period& period : periods) {
@@ -468,7 +466,7 @@ std::vector<std::string> summed_tensors(const Graph& graph) {
   return names;
 }
 
-Result<NoiseOfRun> measure_noise(std::vector<Period>& serial, const RankResult& expected,
+Result<NoiseOfRun> measure_noise(Periods& serial, const RankResult& expected,
                                  const VerifyConfig& config, const DataSource* data) {
   NoiseOfRun noise;
   noise.steps.resize(expected.steps.size());
@@ -482,7 +480,7 @@ Result<NoiseOfRun> measure_noise(std::vector<Period>& serial, const RankResult& 
   return noise;
 }
 
-Result<VerifyReport> compare_runs(std::vector<Period> serial, std::vector<Period> parallel,
+Result<VerifyReport> compare_runs(Periods serial, Periods parallel,
                                   const VerifyConfig& config, const Alter& alter = {}) {
   for (auto* periods : {&serial, &parallel}) {
     TESSERA_TRY_VOID(lower_periods(*periods, largest_ranks(*periods)));

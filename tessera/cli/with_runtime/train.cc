@@ -17,6 +17,7 @@
 #include "tessera/models/model_title.h"
 #include "tessera/runtime/metrics.h"
 #include "tessera/runtime/session.h"
+#include "tessera/runtime/steering_file.h"
 #include "tessera/simulate/chrome_trace.h"
 
 namespace tessera::cli::with_runtime {
@@ -42,6 +43,10 @@ Result<RunConfig> train_config(const TrainOptions& options) {
   if (options.steps) config.steps = *options.steps;
   if (options.timeout_s) config.timeout_s = *options.timeout_s;
   config.resume = options.resume;
+  if (!options.steer.empty() && !config.changes.empty()) {
+    return invalid_input(
+        "train: expected a run without changes of its plan beside --steer, found one");
+  }
   TESSERA_TRY_VOID(check_run_config(config));
   Style style;  // processes exchange data in another way than threads
   if (comm::mpi_launched()) style.transport = Style::Transport::kMpi;
@@ -205,6 +210,7 @@ Json summary_json(const TrainingSummary& summary) {
               {"peak_memory_bytes", summary.peak_memory_bytes},
               {"process_peak_bytes", summary.process_peak_bytes},
               {"bytes_sent", std::move(sent)}}}};
+  if (summary.stopped_after > 0) json["summary"]["stopped_after"] = summary.stopped_after;
   if (summary.data_bytes_read > 0) {
     json["summary"]["data_bytes_read"] = {{"all_ranks", summary.data_bytes_read},
                                           {"of_a_rank", summary.data_bytes_read_of_a_rank}};
@@ -243,7 +249,10 @@ int Progress::finish(const TrainingSummary& summary) {
   const std::string eval =
       summary.eval_loss ? fmt::format(" (eval {})", eval_text(summary)) : std::string();
   write(fmt::format("loss {:.4f} -> {:.4f}{} in {}, {}; median {} tokens/s\n", summary.first_loss,
-                    summary.last_loss, eval, plural(summary.steps, "step"),
+                    summary.last_loss, eval,
+                    summary.stopped_after > 0
+                        ? fmt::format("{} of {}", summary.stopped_after, plural(summary.steps, "step"))
+                        : plural(summary.steps, "step"),
                     duration_text(seconds_since(start_)),
                     grouped(static_cast<int64_t>(summary.tokens_per_s))));
   write(fmt::format("peak memory of a rank {}, of the process {}; sent: {}\n",
@@ -301,6 +310,8 @@ Result<int> train(const TrainOptions& options) {
   callbacks.note = [](const std::string& note) {
     fmt::print(stderr, "note: {}\n", message_line(note));
   };
+  SteeringFile steering(options.steer, callbacks.note);
+  if (!options.steer.empty()) callbacks.steer = [&](int64_t) { return steering.look(); };
   if (!options.trace.empty()) {
     TESSERA_TRY(callbacks.trace_step, trace_step_of(options, config));
   } else if (options.trace_step) {
