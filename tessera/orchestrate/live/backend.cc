@@ -5,13 +5,15 @@
 #include <array>
 
 #include "tessera/base/text.h"
+#include "tessera/orchestrate/live/slurm.h"
 #include "tessera/orchestrate/live/training.h"
 
 namespace tessera::share {
 namespace {
 
-const std::array<BackendKind, 1> kBackends = {
+const std::array<BackendKind, 2> kBackends = {
     BackendKind{"processes", [] { return Result<std::vector<BackendNode>>(); }, make_processes},
+    BackendKind{"slurm", slurm_nodes, make_slurm},
 };
 
 }  // namespace

@@ -90,17 +90,18 @@ void LiveWorkers::look_at(int number, Job& job, Observation& out) {
   job.process.reset();
   if (end->signal == 0 && end->exit_code == 0)
     return out.ended.push_back({number, LiveState::kDone, ""});
-  const std::string error = end->why.empty() ? error_in(log_of(job)) : end->why;
+  const std::string error = error_in(log_of(job));
   if (end->signal == 0 && (end->exit_code == 1 || end->exit_code == 2))
-    return out.ended.push_back({number, LiveState::kFailed, error});
+    return out.ended.push_back({number, LiveState::kFailed, end->why.empty() ? error : end->why});
   job.losses = progress.step == job.lost_at_step ? job.losses + 1 : 1;
   job.lost_at_step = progress.step;
   if (job.losses < kMostLosses) {
     job.must_start = true;
     return;
   }
-  const std::string how = end->signal != 0 ? fmt::format("signal {}", end->signal)
-                                           : fmt::format("exit code {}", end->exit_code);
+  const std::string how = !end->why.empty()  ? end->why
+                          : end->signal != 0 ? fmt::format("signal {}", end->signal)
+                                             : fmt::format("exit code {}", end->exit_code);
   out.ended.push_back({number, LiveState::kFailed,
                        fmt::format("lost {} times at step {} ({}){}{}", job.losses, progress.step,
                                    how, error.empty() ? "" : ": ", error)});
