@@ -45,8 +45,6 @@ Result<std::string> read_token(const std::string& path) {
 }
 
 Result<int> serve(const LiveOptions& options) {
-  if (options.cluster.empty())
-    return invalid_input("cluster serve: expected --cluster NODESxGPUS, as 1x4, found none");
   // The words are checked before anything is written or started.
   std::vector<share::Server> servers;
   std::string where = socket_of(options);
@@ -61,6 +59,7 @@ Result<int> serve(const LiveOptions& options) {
   TESSERA_TRY(
       share::Service service,
       share::Service::open({.folder = options.folder,
+                            .backend = options.backend,
                             .cluster = options.cluster,
                             .policy = options.policy,
                             .seed = options.seed,
@@ -72,7 +71,7 @@ Result<int> serve(const LiveOptions& options) {
   action.sa_handler = note_end;
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
-  fmt::print(stderr, "cluster serve: {} under {}, listening on {}\n", options.cluster,
+  fmt::print(stderr, "cluster serve: {} under {}, listening on {}\n", service.cluster(),
              options.policy, where);
   const auto round = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
       std::chrono::duration<double>(options.round_s));
@@ -181,6 +180,8 @@ const std::vector<std::string>& live_actions() {
 void add_live_options(Command& command, LiveOptions& options) {
   command.option("--dir", options.folder,
                  "Folder of the live controller: journal, socket, logs; default .tessera-cluster");
+  command.option("--backend", options.backend,
+                 "serve: where jobs run, processes or slurm; default processes");
   command.option("--listen", options.listen, "Also listen on, or ask at, this HOST:PORT");
   command.option("--token", options.token, "File with the token of --listen on its first line");
   command.flag("--until-idle", options.until_idle, "serve: end when all jobs have ended");
@@ -212,13 +213,10 @@ Result<int> run_live(const LiveOptions& options) {
                                      options.action, options.action == "drain" ? "node" : "job"));
   }
   if (options.action == "drain") {
-    const auto node = parse_int(options.target);
-    if (!node) {
-      return invalid_input(
-          fmt::format("cluster drain: expected the number of a node, found '{}'", options.target));
-    }
-    TESSERA_TRY(const Answer answer, ask(options, {{"do", "drain"}, {"node", *node}}));
-    return say(options, answer, fmt::format("drained node {}\n", *node));
+    const auto number = parse_int(options.target);
+    const Answer node = number ? Answer(*number) : Answer(options.target);
+    TESSERA_TRY(const Answer answer, ask(options, {{"do", "drain"}, {"node", node}}));
+    return say(options, answer, fmt::format("drained node {}\n", options.target));
   }
   TESSERA_TRY(const Answer answer, ask(options, {{"do", options.action}, {"job", options.target}}));
   if (options.action == "cancel")

@@ -14,7 +14,7 @@ namespace tessera::cli {
 struct LiveOptions {
   std::string action, target;  // target: a run file, job, node or journal
   std::string folder = ".tessera-cluster";
-  std::string cluster, policy;
+  std::string backend = "processes", cluster, policy;
   uint64_t seed = 1;
   double round_s = 5;
   std::string listen, token;  // HOST:PORT, and the file with its token

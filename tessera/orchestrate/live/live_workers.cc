@@ -65,8 +65,8 @@ Result<Observation> parse_observation(const nlohmann::json& json, size_t jobs) {
   return out;
 }
 
-LiveWorkers::LiveWorkers(std::string program, std::string folder, const Machines& machines)
-    : program_(std::move(program)), folder_(std::move(folder)), machines_(&machines) {}
+LiveWorkers::LiveWorkers(std::string folder, const Machines& machines)
+    : folder_(std::move(folder)), machines_(&machines) {}
 
 std::shared_ptr<const JobModel> LiveWorkers::add(const Submission& submission) {
   Job job;
@@ -92,21 +92,23 @@ void LiveWorkers::look_at(int number, Job& job, Observation& out) {
     return out.ended.push_back({number, LiveState::kDone, ""});
   const std::string error = error_in(log_of(job));
   if (end->signal == 0 && (end->exit_code == 1 || end->exit_code == 2))
-    return out.ended.push_back({number, LiveState::kFailed, error});
+    return out.ended.push_back({number, LiveState::kFailed, end->why.empty() ? error : end->why});
   job.losses = progress.step == job.lost_at_step ? job.losses + 1 : 1;
   job.lost_at_step = progress.step;
   if (job.losses < kMostLosses) {
     job.must_start = true;
     return;
   }
-  const std::string how = end->signal != 0 ? fmt::format("signal {}", end->signal)
-                                           : fmt::format("exit code {}", end->exit_code);
+  const std::string how = !end->why.empty()  ? end->why
+                          : end->signal != 0 ? fmt::format("signal {}", end->signal)
+                                             : fmt::format("exit code {}", end->exit_code);
   out.ended.push_back({number, LiveState::kFailed,
                        fmt::format("lost {} times at step {} ({}){}{}", job.losses, progress.step,
                                    how, error.empty() ? "" : ": ", error)});
 }
 
-Observation LiveWorkers::observe(size_t shown) {
+Result<Observation> LiveWorkers::observe(size_t shown) {
+  TESSERA_TRY_VOID(backend_->look());
   Observation out;
   for (size_t i = 0; i < std::min(shown, jobs_.size()); ++i) {
     Job& job = jobs_[i];
@@ -124,6 +126,7 @@ Observation LiveWorkers::observe(size_t shown) {
 void LiveWorkers::place(int number, const Allocation& allocation, double now_s) {
   Job& job = jobs_[static_cast<size_t>(number)];
   job.shape = machines_->shape(allocation);
+  job.allocation = allocation;
   job.must_start = !allocation.empty();
   job.state = allocation.empty() ? LiveState::kWaiting : LiveState::kRunning;
   if (allocation.empty()) return;
@@ -170,19 +173,25 @@ double LiveWorkers::end_s(int number) const {
   return now_s_ + job.model->seconds_left(job.run, job.shape, BatchRule::kAsked);
 }
 
+std::string LiveWorkers::waits_for(int number) const {
+  const Job& job = jobs_[static_cast<size_t>(number)];
+  return job.process == nullptr ? "" : job.process->waits_for();
+}
+
 Status LiveWorkers::carry_out() {
   // All that must end ends before anything starts, because GPUs change hands.
   for (Job& job : jobs_) {
-    if (job.process != nullptr && (job.must_start || job.shape.gpus.empty())) job.process.reset();
+    if (job.process == nullptr || (!job.must_start && !job.shape.gpus.empty())) continue;
+    TESSERA_TRY_VOID(job.process->end());
+    job.process.reset();
   }
   for (Job& job : jobs_) {
     if (!std::exchange(job.must_start, false)) continue;
     job.process_gpus = job.shape.total();
-    TESSERA_TRY(Training process,
-                Training::start(program_, job.submission, job.process_gpus, log_of(job)));
-    job.process = std::make_unique<Training>(std::move(process));
+    TESSERA_TRY(job.process,
+                backend_->start({job.submission, job.allocation, job.process_gpus, log_of(job)}));
   }
-  return {};
+  return backend_->end_others();
 }
 
 }  // namespace tessera::share

@@ -1,8 +1,8 @@
-// The back end of the live controller: jobs are processes on this machine.
+// The jobs of the live controller, on a back end (backend.h).
 //
-// Once a round observe() looks at the processes, and tell() hands over what it found, so that a recorded
-// observation can take the place of processes when a journal is replayed. place() only notes what the
-// policy has decided, so that it can be recorded; carry_out() then does it.
+// Once a round observe() looks at the jobs, and tell() hands over what it found, so that a recorded
+// observation can take the place of jobs when a journal is replayed. place() only notes what the policy
+// has decided, so that it can be recorded; carry_out() then does it.
 #pragma once
 
 #include <deque>
@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/orchestrate/live/backend.h"
 #include "tessera/orchestrate/live/training.h"
 #include "tessera/orchestrate/share/workers.h"
 
@@ -42,17 +43,20 @@ Result<Observation> parse_observation(const nlohmann::json& json, size_t jobs);
 
 class LiveWorkers : public Workers {
  public:
-  // `program` is the file of this program; logs of jobs go to the folder.
-  LiveWorkers(std::string program, std::string folder, const Machines& machines);
+  // Logs of jobs go to the folder.
+  LiveWorkers(std::string folder, const Machines& machines);
+  // Sets where jobs run. Without it nothing may be observed or carried out, only replayed.
+  void run_on(std::unique_ptr<Backend> backend) { backend_ = std::move(backend); }
 
   // Adds a job, which is the next of the controller's. Returns its model.
   std::shared_ptr<const JobModel> add(const Submission& job);
   void cancel(int job) { jobs_[static_cast<size_t>(job)].is_cancelled = true; }
 
-  // Looks at the processes. `shown`: how many jobs the policy has seen; others do not end yet.
-  Observation observe(size_t shown);
+  // Looks at the jobs. `shown`: how many jobs the policy has seen; others do not end yet. Faults: those
+  // of the back end.
+  Result<Observation> observe(size_t shown);
   void tell(Observation observation) { told_ = std::move(observation); }
-  // Starts and stops processes as it was decided. A job whose process was lost is started again.
+  // Starts and stops jobs as it was decided. A job that was lost is started again.
   Status carry_out();
 
   void place(int job, const Allocation& allocation, double now_s) override;
@@ -62,6 +66,8 @@ class LiveWorkers : public Workers {
   const JobRun& run(int job) const override { return jobs_[static_cast<size_t>(job)].run; }
   const Usage& usage(int job) const override { return jobs_[static_cast<size_t>(job)].usage; }
   LiveState state(int job) const { return jobs_[static_cast<size_t>(job)].state; }
+  // Returns what keeps a job from running that has GPUs; "" if it runs.
+  std::string waits_for(int job) const;
   const std::string& error(int job) const { return jobs_[static_cast<size_t>(job)].error; }
   const Submission& submission(int job) const { return jobs_[static_cast<size_t>(job)].submission; }
 
@@ -73,7 +79,8 @@ class LiveWorkers : public Workers {
     JobRun run;
     Usage usage;
     Shape shape;
-    std::unique_ptr<Training> process;
+    Allocation allocation;
+    std::unique_ptr<RunningJob> process;
     int process_gpus = 0;
     int losses = 0;  // in a row without a step between them
     int64_t lost_at_step = -1;
@@ -85,7 +92,8 @@ class LiveWorkers : public Workers {
   std::string log_of(const Job& job) const;
   void look_at(int number, Job& job, Observation& out);
 
-  std::string program_, folder_;
+  std::unique_ptr<Backend> backend_;
+  std::string folder_;
   const Machines* machines_;
   std::deque<Job> jobs_;
   Observation told_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -33,19 +34,91 @@ Json error_answer(const Error& error) {
   return {{"error", {{"code", exit_code(error.code)}, {"message", error.message}}}};
 }
 
+// The nodes of a back end, as the first event of a journal has them.
+Json to_json(const std::vector<BackendNode>& nodes) {
+  Json out = Json::array();
+  for (const BackendNode& node : nodes) out.push_back({node.name, node.type, node.gpus});
+  return out;
+}
+
+// Returns the machines that the first event of a journal describes, and the names of their nodes.
+Result<std::pair<Machines, std::vector<std::string>>> machines_in(const Json& head) {
+  std::pair<Machines, std::vector<std::string>> out;
+  auto& [machines, names] = out;
+  const auto nodes = head.find("nodes");
+  if (nodes == head.end()) {
+    TESSERA_TRY(machines, parse_machines(head.value("cluster", "")));
+    return out;
+  }
+  for (const Json& node : *nodes) {
+    names.push_back(node.at(0).get<std::string>());
+    const auto type = node.at(1).get<std::string>();
+    const auto at = std::find(machines.types.begin(), machines.types.end(), type);
+    machines.nodes.push_back(
+        {node.at(2).get<int>(), static_cast<int>(at - machines.types.begin())});
+    if (at == machines.types.end()) machines.types.push_back(type);
+  }
+  return out;
+}
+
+// Checks that the back end still has the nodes of the journal.
+Status check_nodes(const std::vector<std::string>& names, const std::vector<BackendNode>& found,
+                   const std::string& path) {
+  for (const std::string& name : names) {
+    if (std::none_of(found.begin(), found.end(),
+                     [&](const BackendNode& node) { return node.name == name; })) {
+      return invalid_input(
+          fmt::format("{}: expected the node {} of the journal, found none of this name that is "
+                      "up",
+                      path, name));
+    }
+  }
+  return {};
+}
+
+// Checks that --cluster, if it is given, describes the nodes that the back end has.
+Status check_cluster(const ServiceOptions& options, const std::vector<BackendNode>& nodes) {
+  if (options.cluster.empty() && nodes.empty())
+    return invalid_input("cluster serve: expected --cluster NODESxGPUS, as 1x4, found none");
+  if (options.cluster.empty() || nodes.empty()) return {};
+  TESSERA_TRY(const Machines asked, parse_machines(options.cluster));
+  const bool is_same =
+      std::equal(asked.nodes.begin(), asked.nodes.end(), nodes.begin(), nodes.end(),
+                 [](const auto& a, const BackendNode& b) { return a.gpus == b.gpus; });
+  if (is_same) return {};
+  int gpus = 0;
+  for (const BackendNode& node : nodes) gpus += node.gpus;
+  return invalid_input(
+      fmt::format("--cluster: expected the {} nodes with {} GPUs that {} has, or nothing, found "
+                  "'{}'",
+                  nodes.size(), gpus, options.backend, options.cluster));
+}
+
+// Returns a word that no other journal has.
+std::string new_id() {
+  std::random_device draw;
+  return fmt::format("{:08x}{:08x}", draw(), draw());
+}
+
 // The jobs and the scheduler, which requests and a journal change.
 class State {
  public:
   // Makes the scheduler that the first event of a journal describes.
-  static Result<std::unique_ptr<State>> open(const Json& head, std::string program,
-                                             std::string folder) {
+  static Result<std::unique_ptr<State>> open(const Json& head, std::string folder) {
     const auto text = [&](const char* key) { return head.value(key, std::string()); };
     auto out = std::unique_ptr<State>(new State);
-    TESSERA_TRY(out->machines_, parse_machines(text("cluster")));
+    try {
+      TESSERA_TRY(std::tie(out->machines_, out->nodes_), machines_in(head));
+    } catch (const Json::exception&) {
+      return invalid_input("expected nodes with a name, a type and GPUs, found another form");
+    }
     TESSERA_TRY(out->policy_,
                 make_policy(text("policy"), {.seed = head.value("seed", uint64_t{1})}));
-    out->workers_ =
-        std::make_unique<LiveWorkers>(std::move(program), std::move(folder), out->machines_);
+    out->workers_ = std::make_unique<LiveWorkers>(std::move(folder), out->machines_);
+    out->cluster_ = out->nodes_.empty()
+                        ? text("cluster")
+                        : fmt::format("{} nodes with {} GPUs of {}", out->nodes_.size(),
+                                      out->machines_.gpus(), text("backend"));
     ControllerOptions options;
     options.round_s = 0;
     out->rounds_ = std::make_unique<Rounds>(out->jobs_, out->machines_, *out->policy_,
@@ -176,6 +249,7 @@ class State {
     if (!workers_->error(job).empty()) out["error"] = workers_->error(job);
     if (workers_->state(job) == LiveState::kWaiting && static_cast<size_t>(job) < shown_)
       out["waits_for"] = rounds_->reason(job).text;
+    if (const std::string held = workers_->waits_for(job); !held.empty()) out["waits_for"] = held;
     return out;
   }
 
@@ -183,7 +257,9 @@ class State {
     Json jobs = Json::array(), nodes = Json::array();
     for (size_t i = 0; i < jobs_.size(); ++i) jobs.push_back(job_json(static_cast<int>(i)));
     for (const Machines::Node& node : machines_.nodes) nodes.push_back(node.gpus);
-    return {{"now_s", now_s}, {"jobs", jobs}, {"nodes", nodes}};
+    Json out{{"now_s", now_s}, {"jobs", jobs}, {"nodes", nodes}};
+    if (!nodes_.empty()) out["node_names"] = nodes_;
+    return out;
   }
 
   bool is_idle() const { return !jobs_.empty() && rounds_->done() == jobs_.size(); }
@@ -192,11 +268,15 @@ class State {
   size_t shown() const { return shown_; }
   LiveWorkers& workers() { return *workers_; }
   const Machines& machines() const { return machines_; }
+  const std::vector<std::string>& nodes() const { return nodes_; }
+  const std::string& cluster() const { return cluster_; }
   Replayed replayed() const { return {jobs_.size(), rounds_replayed_, decisions_replayed_}; }
 
  private:
   State() = default;
   Machines machines_;
+  std::vector<std::string> nodes_;  // names by number; none where nodes have none
+  std::string cluster_;
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<LiveWorkers> workers_;
   std::vector<JobSpec> jobs_;
@@ -264,19 +344,27 @@ struct Service::Impl {
     return Json{{"cancelled", request.value("job", "")}};
   }
 
+  // Returns the number of the node that the request has by its name or number.
+  Result<int> node_of(const Json& request) const {
+    const Json node = request.value("node", Json());
+    const auto& names = state->nodes();
+    const auto found = std::find(names.begin(), names.end(), node);
+    if (found != names.end()) return static_cast<int>(found - names.begin());
+    const int count = static_cast<int>(state->machines().nodes.size());
+    if (node.is_number_integer() && node.get<int64_t>() >= 0 && node.get<int64_t>() < count)
+      return node.get<int>();
+    return invalid_input(
+        fmt::format("expected a node from 0 to {}{}, found {}", count - 1,
+                    names.empty() ? "" : fmt::format(" or its name, as {}", names.front()),
+                    node.is_null() ? "none" : shown(node)));
+  }
+
   Result<Json> drain(const Json& request) {
-    const auto node = request.find("node");
-    const auto& nodes = state->machines().nodes;
-    const int count = static_cast<int>(nodes.size());
-    if (node == request.end() || !node->is_number_integer() || node->get<int64_t>() < 0 ||
-        node->get<int64_t>() >= count) {
-      return invalid_input(fmt::format("expected a node from 0 to {}, found {}", count - 1,
-                                       node == request.end() ? "none" : shown(*node)));
-    }
-    TESSERA_TRY_VOID(record(now(), "drain", {{"node", *node}}));
-    state->drain(node->get<int>());
+    TESSERA_TRY(const int node, node_of(request));
+    TESSERA_TRY_VOID(record(now(), "drain", {{"node", node}}));
+    state->drain(node);
     TESSERA_TRY_VOID(state->workers().carry_out());
-    return Json{{"drained", *node}};
+    return Json{{"drained", node}};
   }
 
   Result<Json> explain(const Json& request) const {
@@ -291,6 +379,9 @@ Service& Service::operator=(Service&&) noexcept = default;
 Service::~Service() = default;
 
 Result<Service> Service::open(const ServiceOptions& options) {
+  TESSERA_TRY(const BackendKind* kind, find_backend(options.backend));
+  TESSERA_TRY(const std::vector<BackendNode> nodes, kind->nodes());
+  TESSERA_TRY_VOID(check_cluster(options, nodes));
   std::error_code failed;
   std::filesystem::create_directories(options.folder, failed);
   if (failed)
@@ -299,12 +390,17 @@ Result<Service> Service::open(const ServiceOptions& options) {
   const std::string path = options.folder + "/journal";
   TESSERA_TRY(Journal journal, Journal::open(path));
   TESSERA_TRY(std::vector<JournalEvent> events, journal.events());
-  const Json own{{"cluster", options.cluster}, {"policy", options.policy}, {"seed", options.seed}};
+  const Json own{{"backend", options.backend},
+                 {"cluster", options.cluster},
+                 {"policy", options.policy},
+                 {"seed", options.seed}};
   if (events.empty()) {
     Json head = own;
     head["began_s"] = options.now_s();
+    head["id"] = new_id();
+    if (!nodes.empty()) head["nodes"] = to_json(nodes);
     // An unknown policy or cluster must not leave a journal behind that nothing can open.
-    TESSERA_TRY_VOID(State::open(head, options.program, options.folder));
+    TESSERA_TRY_VOID(State::open(head, options.folder));
     events.push_back({0, "open", dumped(head)});
     TESSERA_TRY_VOID(journal.append(events.front()));
   }
@@ -315,8 +411,14 @@ Result<Service> Service::open(const ServiceOptions& options) {
                                        key, dumped(head.value(key, Json())), dumped(value)));
     }
   }
-  TESSERA_TRY(auto state, State::open(head, options.program, options.folder));
+  TESSERA_TRY(auto state, State::open(head, options.folder));
+  TESSERA_TRY_VOID(check_nodes(state->nodes(), nodes, path));
   TESSERA_TRY_VOID(state->apply(events, path));
+  TESSERA_TRY(auto backend, kind->make({.program = options.program,
+                                        .folder = options.folder,
+                                        .id = head.value("id", ""),
+                                        .nodes = state->nodes()}));
+  state->workers().run_on(std::move(backend));
   TESSERA_TRY_VOID(state->workers().carry_out());
   return Service(
       std::make_unique<Impl>(Impl{options.now_s, head.value("began_s", 0.0), events.back().at_s,
@@ -347,7 +449,7 @@ Result<nlohmann::json> Service::answer(const nlohmann::json& request) {
 Status Service::round() {
   Impl& own = *impl_;
   if (!own.state->has_work()) return {};
-  Observation seen = own.state->workers().observe(own.state->shown());
+  TESSERA_TRY(Observation seen, own.state->workers().observe(own.state->shown()));
   const Json seen_json = share::to_json(seen);
   const double at_s = own.now();
   const std::vector<Change> changes = own.state->round(at_s, std::move(seen));
@@ -357,11 +459,13 @@ Status Service::round() {
 
 bool Service::is_idle() const { return impl_->state->is_idle(); }
 
+const std::string& Service::cluster() const { return impl_->state->cluster(); }
+
 Result<Replayed> replay_journal(const std::string& path) {
   TESSERA_TRY(const Journal journal, Journal::read(path));
   TESSERA_TRY(const std::vector<JournalEvent> events, journal.events());
   TESSERA_TRY(const Json head, head_of(events, path));
-  TESSERA_TRY(const auto state, State::open(head, "", ""));
+  TESSERA_TRY(const auto state, State::open(head, ""));
   TESSERA_TRY_VOID(state->apply(events, path));
   return state->replayed();
 }

@@ -1,5 +1,5 @@
 // The live controller: the rounds of the scheduler (share/controller.h) with the clock of this machine,
-// processes as workers, requests from a socket, and a journal.
+// jobs on a back end (backend.h), requests from a socket, and a journal.
 //
 // Every request that changes something, and every round with what was seen and decided in it, is in the
 // journal before it takes effect. A controller that starts with a journal first replays it: the same
@@ -21,8 +21,9 @@
 namespace tessera::share {
 
 struct ServiceOptions {
-  std::string folder;   // for the journal and the logs of jobs
-  std::string cluster;  // as parse_machines reads it
+  std::string folder;  // for the journal and the logs of jobs
+  std::string backend = "processes";
+  std::string cluster;  // as parse_machines reads it; "": the nodes of the back end
   std::string policy = "fifo";
   uint64_t seed = 1;
   std::string program;            // the file of this program
@@ -31,20 +32,22 @@ struct ServiceOptions {
 
 class Service {
  public:
-  // Opens the folder, and replays its journal if there is one. Errors: those of the journal; a cluster,
-  // policy or seed that is not the journal's (invalid input).
+  // Opens the folder, and replays its journal if there is one. Errors: those of the journal and of the
+  // back end; a back end, cluster, policy or seed that is not the journal's (invalid input).
   static Result<Service> open(const ServiceOptions& options);
   Service(Service&&) noexcept;
   Service& operator=(Service&&) noexcept;
-  ~Service();  // ends the processes of the jobs
+  ~Service();  // ends the jobs, unless those of the back end outlive a controller
 
   // Answers a request ({"do": "submit", ...}); errors are in the answer. Faults of the journal are
   // returned, since nothing can go on without it.
   Result<nlohmann::json> answer(const nlohmann::json& request);
-  // Looks at the jobs, asks the policy, and starts and stops processes.
+  // Looks at the jobs, asks the policy, and starts and stops jobs.
   Status round();
   // Returns whether all jobs that were submitted have ended, and at least one was.
   bool is_idle() const;
+  // Returns the nodes and GPUs in words, as "16 nodes with 64 GPUs of slurm" or "1x4".
+  const std::string& cluster() const;
 
  private:
   struct Impl;

@@ -171,20 +171,32 @@ Training& Training::operator=(Training&& other) noexcept {
   return *this;
 }
 
-Training::~Training() {
+void Training::kill() {
   if (process_ <= 0) return;
   ::kill(process_, SIGKILL);
   while (::waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
   }
+  process_ = -1;
 }
 
-Result<Training> Training::start(const std::string& program, const Submission& job, int gpus,
-                                 const std::string& log_path) {
+Status Training::end() {
+  kill();
+  return {};
+}
+
+std::vector<std::string> training_words(const std::string& program, const Submission& job,
+                                        int gpus) {
   std::vector<std::string> words{program, "train", job.run_file, "--resume", "--json"};
   if (!job.plan.empty()) {
     words.emplace_back("--plan");
     words.push_back(job.plan_on(gpus));
   }
+  return words;
+}
+
+Result<Training> Training::start(const std::string& program, const Submission& job, int gpus,
+                                 const std::string& log_path) {
+  std::vector<std::string> words = training_words(program, job, gpus);
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -212,7 +224,27 @@ std::optional<Training::End> Training::ended() {
   if (process_ <= 0 || ::waitpid(process_, &status, WNOHANG) != process_) return {};
   process_ = -1;
   return End{WIFEXITED(status) ? WEXITSTATUS(status) : 0,
-             WIFSIGNALED(status) ? WTERMSIG(status) : 0};
+             WIFSIGNALED(status) ? WTERMSIG(status) : 0, ""};
+}
+
+namespace {
+
+class Processes : public Backend {
+ public:
+  explicit Processes(std::string program) : program_(std::move(program)) {}
+  Result<std::unique_ptr<RunningJob>> start(const JobStart& start) override {
+    TESSERA_TRY(Training process, Training::start(program_, start.job, start.gpus, start.log_path));
+    return std::make_unique<Training>(std::move(process));
+  }
+
+ private:
+  std::string program_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_processes(const BackendSetup& setup) {
+  return std::make_unique<Processes>(setup.program);
 }
 
 }  // namespace tessera::share

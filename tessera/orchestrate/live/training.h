@@ -13,8 +13,10 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tessera/base/result.h"
+#include "tessera/orchestrate/live/backend.h"
 #include "tessera/orchestrate/share/job.h"
 #include "tessera/orchestrate/workloads/rated_job.h"
 
@@ -60,25 +62,30 @@ struct RunProgress {
 };
 RunProgress progress_in(const std::string& log_path);
 
+// Returns the words that train the job on so many ranks: a program and its arguments.
+std::vector<std::string> training_words(const std::string& program, const Submission& job,
+                                        int gpus);
+
 // A process that trains. Destroying the object kills it.
-class Training {
+class Training : public RunningJob {
  public:
   // Starts `program train`. Its output is appended to the log.
   static Result<Training> start(const std::string& program, const Submission& job, int gpus,
                                 const std::string& log_path);
   Training(Training&& other) noexcept;
   Training& operator=(Training&& other) noexcept;
-  ~Training();
-  // How the process ended; nothing while it runs.
-  struct End {
-    int exit_code = 0, signal = 0;
-  };
-  std::optional<End> ended();
+  ~Training() override { kill(); }
+  std::optional<End> ended() override;
+  Status end() override;
   pid_t process() const { return process_; }
 
  private:
   explicit Training(pid_t process) : process_(process) {}
+  void kill();
   pid_t process_ = -1;
 };
+
+// Makes the back end whose jobs are processes on this machine. They end with the controller.
+Result<std::unique_ptr<Backend>> make_processes(const BackendSetup& setup);
 
 }  // namespace tessera::share
