@@ -73,12 +73,14 @@ Result<int> serve(const LiveOptions& options) {
   ::sigaction(SIGTERM, &action, nullptr);
   fmt::print(stderr, "cluster serve: {} under {}, listening on {}\n", service.cluster(),
              options.policy, where);
-  const auto round = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
-      std::chrono::duration<double>(options.round_s));
+  using Steady = std::chrono::steady_clock;
+  const auto as_duration = [](double seconds) {
+    return std::chrono::duration_cast<Steady::duration>(std::chrono::duration<double>(seconds));
+  };
+  const Steady::duration round = as_duration(options.round_s);
   // A server waits for a part of a round at most, so that none holds up another.
-  const auto slice = servers.size() > 1 ? std::min<std::chrono::steady_clock::duration>(
-                                              round, std::chrono::milliseconds(50))
-                                        : round;
+  const Steady::duration slice =
+      servers.size() > 1 ? std::min<Steady::duration>(round, std::chrono::milliseconds(50)) : round;
   std::optional<Error> failed;
   const share::Handler handler = [&](const Answer& request) {
     auto answer = service.answer(request);
@@ -87,10 +89,13 @@ Result<int> serve(const LiveOptions& options) {
     return Answer{{"error", {{"code", exit_code(failed->code)}, {"message", failed->message}}}};
   };
   while (told_to_end == 0 && !(options.until_idle && service.is_idle())) {
-    const auto end = std::chrono::steady_clock::now() + round;
-    while (told_to_end == 0 && !failed && std::chrono::steady_clock::now() < end) {
+    const auto end = Steady::now() + round;
+    while (told_to_end == 0 && !failed && Steady::now() < end) {
+      const bool is_settling = service.is_settling();
+      const auto pause = is_settling ? std::min(slice, as_duration(service.patience_s())) : slice;
       for (share::Server& server : servers)
-        server.serve_until(std::min(end, std::chrono::steady_clock::now() + slice), handler);
+        server.serve_until(std::min(end, Steady::now() + pause), handler);
+      if (is_settling && !failed) TESSERA_TRY_VOID(service.settle());
     }
     if (failed) return tl::unexpected<Error>(*failed);
     TESSERA_TRY_VOID(service.round());
@@ -133,7 +138,7 @@ Result<Answer> submit(const LiveOptions& options) {
 }
 
 std::string jobs_table(const Answer& status) {
-  Table table({"job", "state", "GPUs", "nodes", "step", "restarts", "why"});
+  Table table({"job", "state", "GPUs", "nodes", "step", "changes", "why"});
   for (const Answer& job : status.at("jobs")) {
     int gpus = 0;
     std::vector<std::string> nodes;
@@ -145,7 +150,7 @@ std::string jobs_table(const Answer& status) {
         {job.at("name"), job.at("state"),
          fmt::format("{} of {}", gpus, job.at("asks_for").get<int>()), join(nodes, " "),
          fmt::format("{} of {}", job.at("step").get<int64_t>(), job.at("steps").get<int64_t>()),
-         fmt::format("{}", job.at("restarts").get<int>()),
+         fmt::format("{}", job.at("changes").get<int>()),
          job.value("error", job.value("waits_for", ""))});
   }
   return table.to_string();

@@ -6,7 +6,7 @@
 //
 //   TESSERA_TRY(const BackendKind* kind, find_backend("processes"));
 //   TESSERA_TRY(const auto backend, kind->make(setup));
-//   TESSERA_TRY(const auto job, backend->start({submission, allocation, 2, "jobs/a.log"}));
+//   TESSERA_TRY(const auto job, backend->start({submission, allocation, 2, "a.log", "a.steer"}));
 //   while (!job->ended()) TESSERA_TRY_VOID(backend->look());
 #pragma once
 
@@ -36,6 +36,8 @@ class RunningJob {
   virtual std::optional<End> ended() = 0;
   // Ends the job. Faults: the back end does not answer.
   virtual Status end() = 0;
+  // Returns whether the job can go on with these GPUs without a restart, by a change of its plan.
+  virtual bool can_go_on_with(const Allocation&) const { return false; }
   // Returns in a sentence what keeps a job from running that was started; "" if it runs.
   virtual std::string waits_for() const { return ""; }
 };
@@ -44,7 +46,8 @@ struct JobStart {
   const Submission& job;
   const Allocation& allocation;
   int gpus = 0;
-  std::string log_path;  // the job appends to it
+  std::string log_path;    // the job appends to it
+  std::string steer_path;  // the file by which its plan is changed, and by which it is told to stop
 };
 
 class Backend {
@@ -55,6 +58,8 @@ class Backend {
   virtual Result<std::unique_ptr<RunningJob>> start(const JobStart& start) = 0;
   // Finds out how the jobs stand, for their ended(). Faults: the back end has not answered for long.
   virtual Status look() { return {}; }
+  // Returns after how many seconds a job that was told to stop is looked at again.
+  virtual double patience_s() const { return 0.05; }
   // Ends the jobs of an earlier controller with this journal that start() did not go on with.
   virtual Status end_others() { return {}; }
 };

@@ -2,17 +2,21 @@
 //
 // Once a round observe() looks at the jobs, and tell() hands over what it found, so that a recorded
 // observation can take the place of jobs when a journal is replayed. place() only notes what the policy
-// has decided, so that it can be recorded; carry_out() then does it.
+// has decided, so that it can be recorded; carry_out() then brings the jobs there, as far as they are
+// ready. A job that must give up GPUs is told to stop after its present step, with a checkpoint, or to
+// go on under another plan if its back end allows it, and the GPUs are given to others when it has
+// done so. Until then is_settling() holds, and settle() goes on.
 #pragma once
 
 #include <deque>
-#include <map>
 #include <memory>
-#include <set>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/orchestrate/live/backend.h"
+#include "tessera/orchestrate/live/run_log.h"
 #include "tessera/orchestrate/live/training.h"
 #include "tessera/orchestrate/share/workers.h"
 
@@ -56,8 +60,13 @@ class LiveWorkers : public Workers {
   // of the back end.
   Result<Observation> observe(size_t shown);
   void tell(Observation observation) { told_ = std::move(observation); }
-  // Starts and stops jobs as it was decided. A job that was lost is started again.
+  // Starts, changes and stops jobs as it was decided. A job that was lost is started again.
   Status carry_out();
+  // Returns whether a job is not yet what was decided, and after how many seconds to look again.
+  bool is_settling() const;
+  double patience_s() const { return backend_->patience_s(); }
+  // Looks at the jobs, and carries out what can be done now. Faults: those of the back end.
+  Status settle();
 
   void place(int job, const Allocation& allocation, double now_s) override;
   std::vector<Ending> work_until(double now_s) override;
@@ -72,25 +81,45 @@ class LiveWorkers : public Workers {
   const Submission& submission(int job) const { return jobs_[static_cast<size_t>(job)].submission; }
 
  private:
+  // What a job was told through its steering file: to go on with these GPUs, or, with none, to stop.
+  struct Told {
+    Allocation to;
+    int64_t at_step = 0, changes_before = 0;
+  };
   struct Job {
+    Job(Submission the_submission, const std::string& log_path)
+        : submission(std::move(the_submission)), log(log_path) {}
     Submission submission;
     std::shared_ptr<MeasuredSpeeds> speeds;
     std::shared_ptr<const JobModel> model;
+    // As the policy has decided.
     JobRun run;
     Usage usage;
     Shape shape;
     Allocation allocation;
-    std::unique_ptr<RunningJob> process;
-    int process_gpus = 0;
-    int losses = 0;  // in a row without a step between them
-    int64_t lost_at_step = -1;
     LiveState state = LiveState::kWaiting;
     std::string error;
     bool is_cancelled = false;
-    bool must_start = false;
+    // As it is.
+    std::unique_ptr<RunningJob> process;
+    RunLog log;
+    Allocation held;  // the GPUs of the process
+    std::optional<Told> told;
+    std::optional<Observation::Ended> over;  // how it ended, until the next round
+    int losses = 0;                          // in a row without a step between them
+    int64_t lost_at_step = -1;
+
+    // Returns the GPUs that it should have now.
+    Allocation wanted() const;
+    bool must_start() const { return process == nullptr && !wanted().empty(); }
   };
-  std::string log_of(const Job& job) const;
-  void look_at(int number, Job& job, Observation& out);
+  std::string path_of(const Job& job, const char* ending) const;
+  void look_at(int number, Job& job);
+  bool fits(const Job& job) const;
+  Status start(Job& job);
+  Status tell(Job& job, const Allocation& to);
+  Status change(Job& job);
+  static Status end(Job& job);
 
   std::unique_ptr<Backend> backend_;
   std::string folder_;

@@ -244,7 +244,7 @@ class State {
              {"step", static_cast<int64_t>(workers_->run(job).done)},
              {"steps", workers_->submission(job).steps},
              {"submit_s", spec.submit_s},
-             {"restarts", usage.switches},
+             {"changes", usage.switches},
              {"gpu_s", usage.gpu_seconds}};
     if (!workers_->error(job).empty()) out["error"] = workers_->error(job);
     if (workers_->state(job) == LiveState::kWaiting && static_cast<size_t>(job) < shown_)
@@ -456,6 +456,10 @@ Status Service::round() {
   TESSERA_TRY_VOID(own.record(at_s, "round", {{"seen", seen_json}, {"decided", to_json(changes)}}));
   return own.state->workers().carry_out();
 }
+
+bool Service::is_settling() const { return impl_->state->workers().is_settling(); }
+double Service::patience_s() const { return impl_->state->workers().patience_s(); }
+Status Service::settle() { return impl_->state->workers().settle(); }
 
 bool Service::is_idle() const { return impl_->state->is_idle(); }
 

@@ -45,6 +45,11 @@ class Service {
   // Looks at the jobs, asks the policy, and starts and stops jobs.
   Status round();
   // Returns whether all jobs that were submitted have ended, and at least one was.
+  // Returns whether jobs are on the way to what was decided, and after how many seconds to call
+  // settle() again, which carries on with it.
+  bool is_settling() const;
+  double patience_s() const;
+  Status settle();
   bool is_idle() const;
   // Returns the nodes and GPUs in words, as "16 nodes with 64 GPUs of slurm" or "1x4".
   const std::string& cluster() const;

@@ -187,6 +187,8 @@ class Slurm : public Backend {
     return submit(start, marks);
   }
 
+  double patience_s() const override { return 1; }  // a look asks Slurm
+
   Status look() override {
     if (const Status done = list(); !done) {
       // A controller of Slurm that is started again says nothing meanwhile.
@@ -302,7 +304,7 @@ class Slurm : public Backend {
                                             fmt::format("{}", start.gpus)};
       out.insert(out.end(), mpirun.begin(), mpirun.end());
     }
-    const auto words = training_words(setup_.program, start.job, start.gpus);
+    const auto words = training_words(setup_.program, start, start.gpus);
     out.insert(out.end(), words.begin(), words.end());
     return out;
   }

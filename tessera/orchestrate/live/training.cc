@@ -12,7 +12,6 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <utility>
 #include <vector>
 
@@ -27,7 +26,6 @@ namespace {
 constexpr int kMostGpus = 100'000;
 constexpr int64_t kMostRunFile = 1 << 20;  // bytes
 constexpr size_t kMostName = 64;
-constexpr std::streamoff kTail = 8192;  // bytes at the end of a log that are looked at
 
 Status check_name(const std::string& name) {
   const bool is_plain = !name.empty() && name.size() <= kMostName && name.front() != '.' &&
@@ -145,26 +143,6 @@ double MeasuredSpeeds::steps_per_s(const Shape& shape, BatchRule) const {
   return nearest->second * gpus / nearest->first;
 }
 
-RunProgress progress_in(const std::string& log_path) {
-  RunProgress out;
-  std::ifstream in(log_path, std::ios::binary | std::ios::ate);
-  if (!in) return out;
-  const std::streamoff size = in.tellg();
-  in.seekg(std::max<std::streamoff>(0, size - kTail));
-  std::string line;
-  while (std::getline(in, line)) {
-    if (in.eof()) break;  // it is still being written
-    const auto json = parse_json(line);
-    if (!json || !json->is_object()) continue;
-    const auto step = json->find("step"), seconds = json->find("step_time_s");
-    if (step == json->end() || !step->is_number_integer()) continue;
-    out.step = step->get<int64_t>();
-    if (seconds != json->end() && seconds->is_number() && seconds->get<double>() > 0)
-      out.steps_per_s = 1 / seconds->get<double>();
-  }
-  return out;
-}
-
 Training::Training(Training&& other) noexcept : process_(std::exchange(other.process_, -1)) {}
 Training& Training::operator=(Training&& other) noexcept {
   std::swap(process_, other.process_);
@@ -184,19 +162,25 @@ Status Training::end() {
   return {};
 }
 
-std::vector<std::string> training_words(const std::string& program, const Submission& job,
-                                        int gpus) {
-  std::vector<std::string> words{program, "train", job.run_file, "--resume", "--json"};
+std::vector<std::string> training_words(const std::string& program, const JobStart& start,
+                                        int most_ranks) {
+  const Submission& job = start.job;
+  std::vector<std::string> words{program,  "train",   job.run_file,    "--resume",
+                                 "--json", "--steer", start.steer_path};
   if (!job.plan.empty()) {
     words.emplace_back("--plan");
-    words.push_back(job.plan_on(gpus));
+    words.push_back(job.plan_on(start.gpus));
+  }
+  if (job.is_elastic()) {
+    words.emplace_back("--ranks");
+    words.push_back(std::to_string(most_ranks));
   }
   return words;
 }
 
-Result<Training> Training::start(const std::string& program, const Submission& job, int gpus,
-                                 const std::string& log_path) {
-  std::vector<std::string> words = training_words(program, job, gpus);
+Result<Training> Training::start(const std::string& program, const JobStart& start) {
+  const std::string& log_path = start.log_path;
+  std::vector<std::string> words = training_words(program, start, start.job.most_gpus);
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -206,7 +190,7 @@ Result<Training> Training::start(const std::string& program, const Submission& j
   const pid_t child = ::fork();
   if (child == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent || ::chdir(job.folder.c_str()) != 0) ::_exit(127);
+    if (::getppid() != parent || ::chdir(start.job.folder.c_str()) != 0) ::_exit(127);
     const int nothing = ::open("/dev/null", O_RDONLY);
     ::dup2(nothing, 0);
     ::dup2(log, 1);
@@ -233,7 +217,7 @@ class Processes : public Backend {
  public:
   explicit Processes(std::string program) : program_(std::move(program)) {}
   Result<std::unique_ptr<RunningJob>> start(const JobStart& start) override {
-    TESSERA_TRY(Training process, Training::start(program_, start.job, start.gpus, start.log_path));
+    TESSERA_TRY(Training process, Training::start(program_, start));
     return std::make_unique<Training>(std::move(process));
   }
 

@@ -1,8 +1,8 @@
 // A training run as a job of a live controller: how it is submitted, started, looked at and ended.
 //
-// A run is a process of `tessera train --resume`, with a plan for the GPUs that it has. Its state is in
-// the checkpoints of its run file, so it may be killed at any moment: the next start goes on from the
-// newest one. A process ends with the controller that started it.
+// A run is a process of `tessera train --resume --steer`, with a plan for the GPUs that it has. Its
+// state is in the checkpoints of its run file, so it may be killed at any moment: the next start goes
+// on from the newest one. A process ends with the controller that started it.
 #pragma once
 
 #include <sys/types.h>
@@ -55,28 +55,23 @@ class MeasuredSpeeds : public Speeds {
   std::map<int, double> measured_;  // by number of GPUs
 };
 
-// How far a run is, as its log says.
-struct RunProgress {
-  int64_t step = 0;
-  double steps_per_s = 0;  // 0: not known yet
-};
-RunProgress progress_in(const std::string& log_path);
-
-// Returns the words that train the job on so many ranks: a program and its arguments.
-std::vector<std::string> training_words(const std::string& program, const Submission& job,
-                                        int gpus);
+// Returns the words that train the job on its GPUs: a program and its arguments. `most_ranks`: how
+// many ranks the plans may have to which it is changed.
+std::vector<std::string> training_words(const std::string& program, const JobStart& start,
+                                        int most_ranks);
 
 // A process that trains. Destroying the object kills it.
 class Training : public RunningJob {
  public:
   // Starts `program train`. Its output is appended to the log.
-  static Result<Training> start(const std::string& program, const Submission& job, int gpus,
-                                const std::string& log_path);
+  static Result<Training> start(const std::string& program, const JobStart& start);
   Training(Training&& other) noexcept;
   Training& operator=(Training&& other) noexcept;
   ~Training() override { kill(); }
   std::optional<End> ended() override;
   Status end() override;
+  // All GPUs are on this machine.
+  bool can_go_on_with(const Allocation&) const override { return true; }
   pid_t process() const { return process_; }
 
  private:
