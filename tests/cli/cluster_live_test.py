@@ -3,6 +3,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -65,7 +66,8 @@ class Live(RuntimeTest):
 
     def submit(self, name, *options, **keys):
         answer = self.ask("submit", self.job(name, **keys), *options)
-        self.assertEqual((answer.code, answer.out), (0, f"submitted {name}\n"), answer.err)
+        said = "" if self.server.poll() is None else self.server.stderr.read()
+        self.assertEqual((answer.code, answer.out), (0, f"submitted {name}\n"), answer.err + said)
 
     def last_loss(self, name):
         """The loss of the last step. A process that starts behind it has none of its own."""
@@ -101,6 +103,46 @@ class Live(RuntimeTest):
         for name in ("a", "b", "c"):
             self.assertAlmostEqual(self.last_loss(name), alone, delta=1e-9)
         self.expect_equal_replay()
+
+    def test_a_job_changes_its_size_without_a_restart(self):
+        self.serve(cluster="1x4", policy="optimus")
+        self.submit("a", "--gpus", "4", "--plan", "data_parallel({})", steps=20000, every=1000)
+        self.wait_for("a", lambda text: text.count('{"step":') > 20)
+        self.submit("b", "--gpus", "4", "--plan", "data_parallel({})", steps=300)
+        self.wait_for("b", lambda text: '"summary"' in text)
+        text = self.wait_for("a", lambda text: text.count('{"change":') >= 2)
+        self.ask("cancel", "a")
+        self.assertEqual(self.server.wait(timeout=60), 0)
+        self.assertNotIn('{"loaded":', text)  # nothing was read from a checkpoint
+        changes = [json.loads(line)["change"] for line in text.splitlines() if line.startswith('{"change":')]
+        self.assertEqual([one["bytes"]["counted"] for one in changes], [one["bytes"]["predicted"] for one in changes])
+        self.expect_equal_replay()
+
+    def test_twenty_small_jobs_under_each_elastic_policy(self):
+        for policy in ("ones", "default"):
+            self.serve(cluster="2x4", policy=policy)
+            self.submit(f"{policy}-open", steps=1000000)  # keeps the controller from being idle before all are submitted
+            for k in range(20):
+                self.submit(f"{policy}{k}", "--gpus", str(2 ** (k % 3)), "--plan", "data_parallel({})", steps=30 + 10 * (k % 4), every=10)
+            self.ask("cancel", f"{policy}-open")
+            self.assertEqual(self.server.wait(timeout=300), 0)
+            alone = [self.loss_alone(f"{policy}{k}", steps=30 + 10 * k) for k in range(4)]
+            for k in range(20):
+                self.assertAlmostEqual(self.last_loss(f"{policy}{k}"), alone[k % 4], delta=1e-9)
+            self.expect_equal_replay()
+            shutil.rmtree(self.path("live"))
+
+    def wait_for(self, name, is_there):
+        """Reads the log of a job until it has what is wanted. Returns it."""
+        with subprocess.Popen(["tail", "-F", "-n", "+1", "--pid", str(self.server.pid), self.path(f"live/{name}.log")], stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True) as tail:
+            text = ""
+            while not is_there(text):
+                line = tail.stdout.readline()
+                self.assertNotEqual(line, "", f"the controller has ended; the log of {name}: {text[-300:]}")
+                text += line
+            tail.terminate()
+        return text
 
     def test_killed_at_random_moments_nothing_is_lost(self):
         draw = random.Random(KILLS)

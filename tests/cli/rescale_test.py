@@ -1,11 +1,66 @@
 """tessera rescale, train --change: a run whose plan changes between two steps. How to run it: cli.py."""
 import json
+import os
+import random
+import subprocess
 
-from cli import LongRuns, main, run
+from cli import LongRuns, main, program, run
+
+SIZES = ["data_parallel({})", "zero(stage=1,dp={})", "zero(stage=3,dp={})", "tensor_parallel({})"]
 
 
 class Rescale(LongRuns):
     kept = {}
+
+    def steer(self, text):
+        with open(self.path("steer.new"), "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(self.path("steer.new"), self.path("steer"))
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def steered(self, file, *options):
+        return subprocess.Popen([program(), "train", file, "--json", "--steer", self.path("steer"), *options], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+
+    def test_fifty_random_changes_by_another_program(self):
+        draw = random.Random(50)
+        file = self.run_file(steps=100000)
+        with self.steered(file, "--ranks", "4", "--plan", "serial") as run_now:
+            changes, plan, stopped = [], "serial", None
+            for line in run_now.stdout:
+                event = json.loads(line)
+                if "change" in event:
+                    changes.append(event["change"])
+                    self.assertEqual(changes[-1]["plan"], plan)
+                if "step" in event and event["step"] == 1 or "change" in event and len(changes) < 50:
+                    plan = draw.choice([one for one in [size.format(n) for size in SIZES for n in (1, 2, 4)] if one != plan])
+                    self.steer(json.dumps({"plan": plan}))
+                elif "change" in event:
+                    self.steer('{"stop": true}')
+                elif "summary" in event:
+                    stopped = event["summary"]
+            self.assertEqual((run_now.wait(), run_now.stderr.read()), (0, ""))
+        self.assertEqual(len(changes), 50)
+        self.assertEqual([one["bytes"]["counted"] for one in changes], [one["bytes"]["predicted"] for one in changes])
+        self.assertGreater(sum(one["bytes"]["counted"] for one in changes), 0)
+        # The run that was stopped has a checkpoint of its last step, and computed what an undisturbed run does.
+        steps = stopped["stopped_after"]
+        self.assertEqual(self.last_loss("train", file, "--resume", "--steps", str(steps + 1))[1], [])
+        undisturbed, _ = self.last_loss("train", self.run_file(steps=100000, checkpoint=False), "--steps", str(steps))
+        self.assertAlmostEqual(stopped["last_loss"], undisturbed, delta=1e-9 * undisturbed)
+
+    def test_a_plan_that_cannot_follow_is_refused_and_the_run_goes_on(self):
+        for plan, message in [("data_parallel(2", "the run goes on under serial: 'data_parallel(2': expected ')' at the end"),
+                              ("data_parallel(8)", "the run goes on under serial: data_parallel(8): its mesh {dp=8} needs 8 ranks, found 4")]:
+            file = self.run_file(steps=100000)
+            self.steer(json.dumps({"plan": plan}))
+            with self.steered(file, "--ranks", "4", "--plan", "serial", "--set", f"checkpoint.dir={self.path(str(len(plan)))}") as run_now:
+                self.assertIn(message, run_now.stderr.readline())
+                self.steer('{"stop": true}')
+                self.assertIn('"stopped_after"', run_now.stdout.read().splitlines()[-1])
+                self.assertEqual(run_now.wait(), 0)
 
     def undisturbed(self):
         """The last loss of the run without a change, which runs for the first test that asks."""

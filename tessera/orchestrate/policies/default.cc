@@ -146,7 +146,7 @@ class Default : public Policy {
     for (const JobView& job : view.jobs) {
       if (job.id < next_) continue;
       next_ = job.id + 1;
-      seen_.push_back(job.spec);
+      seen_.push_back(*job.spec);
     }
   }
 
@@ -162,7 +162,7 @@ class Default : public Policy {
       double at = 0;
       for (int i = 0; i < kComing; ++i) {
         at += random.exponential(interval);
-        FluidJob job = times_of(view, futures, *seen_[random.below(seen_.size())], start);
+        FluidJob job = times_of(view, futures, seen_[random.below(seen_.size())], start);
         job.arrives_s = at;
         job.deadline_s = kNever;
         own.push_back(std::move(job));
@@ -173,7 +173,7 @@ class Default : public Policy {
 
   uint64_t seed_;
   int next_ = 0;
-  std::vector<const JobSpec*> seen_;
+  std::vector<JobSpec> seen_;
 };
 
 }  // namespace

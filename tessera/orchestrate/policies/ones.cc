@@ -99,9 +99,11 @@ class Ones : public Policy {
       JobFacts& fact = out[job.id];
       fact.is_executed = epochs >= kWarmUp;
       fact.is_new = !fact.is_executed;
-      fact.limit = std::min(state.limit, job.model().most_gpus(batch_rule()));
-      fact.allowed = job.allocation.empty() ? (fact.is_executed ? state.stored : 0)
-                                            : job.gpus() + state.granted;
+      const int most = job.model().most_gpus(batch_rule());
+      const int allowed = job.allocation.empty() ? (fact.is_executed ? state.stored : 0)
+                                                 : job.gpus() + state.granted;
+      fact.limit = std::min(state.limit, most);
+      fact.allowed = std::min(allowed, most);
       fact.throughput = [&state](int gpus) { return interpolated(state.throughput, gpus); };
       fact.has_prediction = fact.is_executed && !state.history.empty();
       if (!fact.has_prediction) continue;

@@ -162,11 +162,17 @@ class Rounds::Loop {
     give_reasons(seen);
   }
 
-  // Takes all GPUs back that change hands, and then gives them.
+  // Takes all GPUs back that change hands, and then gives them. GPUs on which a job cannot run are not
+  // given to it.
   void apply(const View& seen, Decision& decision) {
     std::vector<size_t> changed;
     for (size_t i = 0; i < seen.jobs.size(); ++i) {
       if (decision.allocations[i] == seen.jobs[i].allocation) continue;
+      const Shape shape = machines_.shape(decision.allocations[i]);
+      if (!shape.gpus.empty() && !seen.jobs[i].model().runs_on(shape)) {
+        decision.allocations[i] = {};
+        if (seen.jobs[i].allocation.empty()) continue;
+      }
       changed.push_back(i);
       occupancy_.take_back(seen.jobs[i].id);
     }

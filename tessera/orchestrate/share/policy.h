@@ -32,6 +32,7 @@ struct JobView {
   int gpus() const { return allocation.gpus(); }
 };
 
+// Pointers in a view hold until the policy has answered; what it remembers it copies.
 struct View {
   double now_s = 0, round_s = 60;
   double switch_s = 0;  // how long a changed job pauses
