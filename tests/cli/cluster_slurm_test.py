@@ -18,9 +18,9 @@ batch = 8
 steps = {steps}
 checkpoint = {{ dir = "{folder}", every = 10, keep = 2 }}
 """
-# All emulated nodes are this machine, which may have no network but loopback.
+# All emulated nodes are this machine: it may have no network but loopback, and shared memory of one node is that of all.
 LOOPBACK = {name: value for name, value in MPI_ENVIRONMENT.items() if name.startswith("OMPI_")}
-LOOPBACK.update(OMPI_MCA_btl_tcp_if_include="lo", OMPI_MCA_oob_tcp_if_include="lo")
+LOOPBACK.update(OMPI_MCA_btl="self,tcp", OMPI_MCA_btl_tcp_if_include="lo", OMPI_MCA_oob_tcp_if_include="lo")
 
 
 @slow
@@ -110,9 +110,14 @@ class Slurm(RuntimeTest):
         self.expect_no_jobs_left()
 
     def test_a_job_over_several_nodes(self):
+        """mpirun reaches the second node by srun; both worker jobs end together."""
         self.serve()
-        self.submit("wide", "--gpus", "6", "--plan", "data_parallel(2); split everything(sample)".split(";", maxsplit=1)[0], steps=5)
+        self.submit("wide", "--gpus", "8", "--plan", "data_parallel({})", "--least", "8", steps=60)
+        self.cluster.wait_for("two worker jobs", lambda: len(self.workers("wide")) == 2)
         self.wait_until_idle()
+        self.expect_loss("wide", 60)
+        self.expect_equal_replay()
+        self.expect_no_jobs_left()
 
     def test_the_controller_is_killed_and_its_jobs_go_on(self):
         self.serve()
