@@ -22,6 +22,7 @@ test: build ## build everything and run the quick tests
 
 test-slow: build ## the slow tests and `make fuzz`: all, or parts by name (PART="random rest"; scripts/slow lists them)
 	@scripts/setup --browser
+	@scripts/setup --slurm || echo "The tests with label slurm are skipped: Slurm cannot be installed here"
 	@export TESSERA_SEED="$${TESSERA_SEED:-$$(date +%Y%m%d)}"; \
 	  echo "Random tests with TESSERA_SEED=$$TESSERA_SEED; make test-slow TESSERA_SEED=$$TESSERA_SEED repeats them"; \
 	  scripts/slow $(or $(PART),search matrix-1 matrix-2 random rest); \

@@ -8,6 +8,7 @@ are drawn, so that several such clusters can run beside one another; processes a
 """
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -41,6 +42,7 @@ GresTypes=gpu
 JobCompType=jobcomp/filetxt
 JobCompLoc={folder}/completed
 KillWait=2
+BatchStartTimeout=1
 NodeName=n[0-{last}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{first_port}-{last_port}] CPUs={gpus} RealMemory=1000 Gres=gpu:{gpus} State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
@@ -68,6 +70,25 @@ def free_ports(count):
             for one in sockets:
                 one.close()
     raise AssertionError("no free ports")
+
+
+def kill_processes_of(job, folder):
+    """Kills what a Slurm job of this folder has started, and what starts it for the agent. Returns how many processes."""
+    victims = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/environ", "rb") as file:
+                variables = file.read().split(b"\0")
+            with open(f"/proc/{entry}/cmdline", "rb") as file:
+                words = file.read()
+        except OSError:
+            continue  # it has ended meanwhile
+        is_of_folder = any(variable.startswith(b"SLURM_CONF=" + folder.encode()) for variable in variables)
+        if is_of_folder and (f"SLURM_JOB_ID={job}".encode() in variables or words.startswith(f"slurmstepd: [{job}.".encode())):
+            victims.append(int(entry))
+    for victim in victims:
+        os.kill(victim, signal.SIGKILL)
+    return len(victims)
 
 
 class SlurmCluster:

@@ -1,4 +1,4 @@
-// Where the jobs of a live controller run: an interface, and the table of the back ends that there are.
+// Where the jobs of a live controller run: the interface of back ends. backend_table.h lists them.
 //
 // A back end starts a job on the nodes that the policy has chosen, says how it ended, and ends it. It
 // decides nothing. Whether its jobs outlive the controller is its own matter; a job that has outlived
@@ -13,7 +13,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "tessera/base/result.h"
@@ -75,16 +74,5 @@ struct BackendSetup {
   std::string id;                  // of the journal
   std::vector<std::string> nodes;  // names by number; none where nodes have none
 };
-
-// A row of the table of back ends.
-struct BackendKind {
-  std::string_view name;
-  // Returns the nodes of the back end; none: it has those that --cluster says. Errors: it is not on this
-  // machine (invalid input). Faults: it does not answer.
-  Result<std::vector<BackendNode>> (*nodes)();
-  Result<std::unique_ptr<Backend>> (*make)(const BackendSetup& setup);
-};
-// Returns the row of the name. Errors: another word.
-Result<const BackendKind*> find_backend(const std::string& name);
 
 }  // namespace tessera::share

@@ -10,6 +10,7 @@
 
 #include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
+#include "tessera/orchestrate/live/backend_table.h"
 #include "tessera/orchestrate/live/journal.h"
 #include "tessera/orchestrate/live/live_workers.h"
 #include "tessera/orchestrate/share/controller.h"
@@ -34,7 +35,7 @@ Json error_answer(const Error& error) {
   return {{"error", {{"code", exit_code(error.code)}, {"message", error.message}}}};
 }
 
-// The nodes of a back end, as the first event of a journal has them.
+// Returns the nodes of a back end as the first event of a journal has them.
 Json to_json(const std::vector<BackendNode>& nodes) {
   Json out = Json::array();
   for (const BackendNode& node : nodes) out.push_back({node.name, node.type, node.gpus});

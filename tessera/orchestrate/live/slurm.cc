@@ -283,7 +283,9 @@ class Slurm : public Backend {
     std::vector<std::string> out{log, setup_.folder + "/" + start.job.name + ".lock",
                                  start.job.folder, scripts(), join(others, " ")};
     if (marks.size() > 1) {
+      // A daemon of mpirun that left the session would be killed with the step that began it.
       const std::vector<std::string> mpirun{"mpirun",
+                                            "--leave-session-attached",
                                             "--mca",
                                             "plm",
                                             "rsh",

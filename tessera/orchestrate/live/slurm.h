@@ -14,7 +14,7 @@
 // jobs with the mark of this journal that nobody has started.
 //
 // The controller's folder, the run files and the checkpoints must be on a file system that all nodes
-// share. What a submission says reaches no shell: the scripts are fixed, and its words are their
+// share. No word of a submission reaches a shell: the scripts are fixed, and the words are their
 // arguments.
 #pragma once
 

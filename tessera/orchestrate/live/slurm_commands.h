@@ -1,4 +1,4 @@
-// What the Slurm back end asks of Slurm: sinfo, squeue, sbatch, scontrol and scancel, without a shell.
+// Asks Slurm, without a shell: sinfo, squeue, sbatch, scontrol and scancel.
 //
 // Invariants: a word that was submitted is an argument of its own, behind the script, where sbatch reads
 // no options. Errors of all: the program is not there (invalid input). Faults of all: Slurm does not
@@ -14,8 +14,8 @@
 
 namespace tessera::share::slurm {
 
-// The GPUs of a text of generic resources, as "gpu:a100:4(S:0-1),mps:200": their number, and their type,
-// "gpu" if it has none.
+// Returns a node with the GPUs of a text of generic resources, as "gpu:a100:4(S:0-1),mps:200": their
+// number, and their type, "gpu" if it has none.
 BackendNode node_of(std::string name, const std::string& resources);
 // Returns the nodes with GPUs that are up, in the order of Slurm.
 Result<std::vector<BackendNode>> nodes_up();

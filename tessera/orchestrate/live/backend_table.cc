@@ -1,4 +1,4 @@
-#include "tessera/orchestrate/live/backend.h"
+#include "tessera/orchestrate/live/backend_table.h"
 
 #include <fmt/format.h>
 
