@@ -176,12 +176,13 @@ Result<int> run_speeds(const SpeedsOptions& given) {
   question.progress = [&](const std::string& what) { line.say(what); };
   TESSERA_TRY(const Speeds speeds, find_speeds(question));
   line.end();
+  if (speeds.rows.empty()) {
+    return check_failed(fmt::format("cluster speeds: no plan runs on any of the placements: {}",
+                                    join(speeds.left_out, "; ")));
+  }
   if (!options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, to_csv(speeds)));
-  const int printed =
-      print(options.json ? dumped(speeds_json(speeds, options, question.cluster)) + "\n"
-                         : speeds_text(speeds, options, question.cluster));
-  if (printed != 0 || !speeds.rows.empty()) return printed;
-  return check_failed("cluster speeds: no plan runs on any of the placements");
+  return print(options.json ? dumped(speeds_json(speeds, options, question.cluster)) + "\n"
+                            : speeds_text(speeds, options, question.cluster));
 }
 
 }  // namespace tessera::cli
