@@ -5,6 +5,7 @@ writes build/results/<date>-cluster-speeds.md and .json, and the predicted table
     benchmarks/run_cluster_speeds.py                     all models and policies, some ten minutes on two cores
     benchmarks/run_cluster_speeds.py --only gpt2,bert    the rows of these models; no policies
     benchmarks/run_cluster_speeds.py --reuse             the tables of an earlier run are taken, not priced anew
+    benchmarks/run_cluster_speeds.py --variant one-micro-batch --only gpt2    what another reading of the inputs would give
 
 Nothing is fitted to the rows. What the artifact says of its inputs is taken (sizes, batches, precision, ZeRO's stage and
 overlap); what it does not say is the public definition of the name. See docs/results/cluster-speeds.md.
@@ -57,7 +58,19 @@ CASES = {
 }
 
 
-def plan_text(name, case):
+# Readings of the inputs that are not taken, to find out where errors come from: pipelines whose batch is not cut, and Llama
+# in the precision of the other models.
+VARIANTS = ("", "one-micro-batch", "llama-float32")
+
+
+def varied(case, variant):
+    if variant != "llama-float32" or case.precision == "float32":
+        return case
+    return dataclasses.replace(case, precision="float32", plain=case.plain + ",matmul_arithmetic=tf32",
+                               zero=case.zero + ",matmul_arithmetic=tf32")
+
+
+def plan_text(name, case, variant):
     """The plan in Tessera's words."""
     if name == "ga":
         return "data_parallel({}, micro_batches={micro})"
@@ -69,7 +82,8 @@ def plan_text(name, case):
         recompute = ", recompute=full" if case.offload_recompute else ""
         return "offload(dp={}, zero=2, gradients=true, micro_batches={micro}" + recompute + ")"
     stages, tensor, replicas = name
-    return f"megatron(pp={stages}, tp={tensor}, dp={replicas}, micro_batches={{micro}})"
+    micro = "1" if variant == "one-micro-batch" else "{micro}"
+    return f"megatron(pp={stages}, tp={tensor}, dp={replicas}, micro_batches={micro})"
 
 
 def read_rows(path):
@@ -83,7 +97,7 @@ def kind_of(plan):
     return KINDS.get(plan, THREE)
 
 
-def price(program, name, case, measured, folder):
+def price(program, name, case, measured, folder, variant):
     """Writes the predicted rows of a model, those that were measured, to folder/NAME.csv. Returns what was left out."""
     left_out, rows = [], []
     for style, plans in ((case.plain, {plan for plan, _ in measured if not plan.startswith("zero")}),
@@ -95,7 +109,7 @@ def price(program, name, case, measured, folder):
                    "--precision", case.precision, "--style", style, "--placements", ",".join(placements),
                    "-o", os.path.join(folder, "part.csv")]
         for plan in sorted(plans):
-            command += ["--plan", f"{plan}={plan_text(plan, case)}"]
+            command += ["--plan", f"{plan}={plan_text(plan, case, variant)}"]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode != 0:
             sys.exit(f"{name}: {done.stdout}")
@@ -218,10 +232,11 @@ def main():
     parser.add_argument("--data", default=os.path.join(ROOT, "..", "shared", "data", "morphling"))
     parser.add_argument("--only", default="")
     parser.add_argument("--reuse", action="store_true")
+    parser.add_argument("--variant", choices=VARIANTS, default="")
     options = parser.parse_args()
     if not os.path.isdir(options.data):
         sys.exit(f"expected the artifact's files in {options.data}, found none")
-    folder = os.path.join(ROOT, "build", "results", "cluster-speeds")
+    folder = os.path.join(ROOT, "build", "results", "cluster-speeds" + options.variant)
     os.makedirs(folder, exist_ok=True)
     names = options.only.split(",") if options.only else list(CASES)
     measured_of, predicted_of, left_out = {}, {}, {}
@@ -229,12 +244,13 @@ def main():
         measured_of[name] = read_rows(os.path.join(options.data, "throughput", name + ".csv"))
         own = os.path.join(folder, name + ".csv")
         if not (options.reuse and os.path.exists(own)):
-            left_out[name] = price(options.program, name, CASES[name], measured_of[name], folder)
+            left_out[name] = price(options.program, name, varied(CASES[name], options.variant), measured_of[name], folder,
+                                   options.variant)
         predicted_of[name] = read_rows(own)
     found = compare(measured_of, predicted_of) | {"left_out": left_out}
-    if not options.only:
+    if not options.only and not options.variant:
         found["policies"] = simulate(options.program, options.data, folder)
-    stem = os.path.join(ROOT, "build", "results", f"{datetime.date.today()}-cluster-speeds")
+    stem = os.path.join(ROOT, "build", "results", f"{datetime.date.today()}-cluster-speeds{options.variant}")
     with open(stem + ".json", "w", encoding="utf-8") as file:
         json.dump(found, file, indent=1)
     with open(stem + ".md", "w", encoding="utf-8") as file:
