@@ -113,6 +113,89 @@ class Readers(Cluster):
         self.assertEqual((asked["end_s"], ours["end_s"]), (60 + 600 * 1.5, 60 + 600 * 1))
 
 
+    def test_a_policy_decides_by_predicted_speeds_and_jobs_advance_by_measured_ones(self):
+        for folder in ("throughput", "ours"):
+            os.mkdir(os.path.join(self.folder, folder))
+        self.write("throughput/net.csv", "exec_plan,placement,iter_time\nga,4,1.5\nzero-dp,4,1\n")
+        self.write("ours/net.csv", "exec_plan,placement,iter_time\nga,4,0.9\nzero-dp,4,1\n")
+        jobs = self.write("jobs.csv", "name,submission_time,duration,application,num_gpus,exec_plan,steps\na,0,900,net,4,zero-dp,600\n")
+        predicted = ["--predicted", os.path.join(self.folder, "ours")]
+        for policy, more, step_s in (("default", [], 1), ("default", predicted, 1.5), ("fifo", predicted, 1)):
+            found = self.expect_json(*self.simulate(jobs, "--json", "--switch", "0", *more, policy=policy))
+            self.assertEqual(found["jobs"][0]["end_s"], 60 + 600 * step_s, policy)
+        self.write("net.csv", "global_batch_size,1,2\n64,1,1.9\n")
+        self.write("ours/net.csv", "global_batch_size,1,2\n64,1,1\n")
+        flow = self.write("flow.csv", "name,submit_s,model,global_batch_size,iterations,gpus\na,0,net,64,600,1\n")
+        for more, gpus in (([], 2), (predicted, 1)):
+            job = self.expect_json(*self.simulate(flow, "--json", "--switch", "0", *more, policy="default"))["jobs"][0]
+            self.assertAlmostEqual(job["gpu_s"] / (job["end_s"] - job["start_s"]), gpus)
+        self.expect_error(2, "--predicted: expected a workload with throughputs (pollux, morphling, gavel, elasticflow), found "
+                          "one of philly", *self.simulate(self.philly((0, 600, 4)), *predicted))
+
+
+class Speeds(Cluster):
+    GPT = "gpt:layers=4,hidden=256,heads=4,seq=256,vocab=4096"
+
+    def speeds(self, *more, model=GPT, cluster="dgx-a100:2", batch=16):
+        return ["cluster", "speeds", model, "--cluster", cluster, "--batch", str(batch), *more]
+
+    def test_are_those_of_simulate(self):
+        found = self.expect_json(*self.speeds("--gpus", "1,4", "--placements", "22,16", "--json", "--plan", "ga=data_parallel({})"))
+        self.assertEqual([row["placement"] for row in found["rows"]], [[2, 2], [6, 1], [1], [4]])
+        self.assertEqual(found["left_out"], [])
+        for row, devices in zip(found["rows"], ("0,1,8,9", "0,1,2,3,4,5,8", "0", "0,1,2,3")):
+            ranks = sum(row["placement"])
+            step = self.expect_json("simulate", self.GPT, "--cluster", "dgx-a100:2", "--batch", "16", "--json", "--plan",
+                                    f'data_parallel({ranks}, device_order="{devices}")', "--style", "torchtitan")
+            priced = self.expect_json(*self.speeds("--placements", "".join(map(str, row["placement"])), "--json", "--style",
+                                                   "torchtitan", "--plan", "ga=data_parallel({})"))
+            self.assertAlmostEqual(priced["rows"][0]["step_time_s"], step["step_time_s"])
+
+    def test_are_a_table_for_simulate(self):
+        os.mkdir(os.path.join(self.folder, "throughput"))
+        table = os.path.join(self.folder, "throughput", "net.csv")
+        plans = self.write("plans.toml", 'ga = "data_parallel({})"\n12 = "megatron(tp=2)"\n')
+        text = self.expect_text(*self.speeds("--gpus", "1,2", "--plans", plans, "-o", table))
+        self.assertRegex(text, r"(?m)^2 +12 .* megatron\(tp=2\)$")
+        jobs = self.write("jobs.csv", "name,submission_time,duration,application,num_gpus,exec_plan,steps\na,0,900,net,2,12,60000\n")
+        rows = {tuple(row["placement"]): row for row in
+                self.expect_json(*self.speeds("--gpus", "1,2", "--plans", plans, "--json"))["rows"] if row["plan"] == "12"}
+        end_s = self.expect_json(*self.simulate(jobs, "--json", "--switch", "0"))["jobs"][0]["end_s"]
+        self.assertAlmostEqual(end_s, 60 + 60000 * rows[(2,)]["step_time_s"], delta=0.01)
+
+    def test_micro_batches_are_as_few_as_fit(self):
+        model = "gpt:layers=12,hidden=768,heads=12,seq=1024"
+        found = self.expect_json(*self.speeds("--gpus", "1", "--json", "--plan", "ga=data_parallel({}, micro_batches={micro})",
+                                              "--plan", "whole=data_parallel({})", model=model, cluster="2080ti:1", batch=64))
+        self.assertEqual([row["plan"] for row in found["rows"]], ["ga"])
+        self.assertRegex(found["rows"][0]["text"], r"micro_batches=(8|16|32|64)\)")
+        self.assertRegex(found["left_out"][0], r"^whole on 1: needs [0-9.]+ GiB of [0-9.]+ GiB a device$")
+
+    def test_the_planner_finds_plans(self):
+        found = self.expect_json(*self.speeds("--gpus", "2", "--json", "--plan", "auto", "--plan", "ga=data_parallel({})"))
+        auto, ga = found["rows"]
+        self.assertLessEqual(auto["step_time_s"], ga["step_time_s"] * 1.001)
+        self.assertIn("\n", auto["text"])
+
+    def test_wrong_input_is_one_line(self):
+        self.expect_error(2, "cluster speeds: expected --batch, the sequences of a step, found none",
+                          "cluster", "speeds", self.GPT, "--cluster", "a800:1")
+        self.expect_error(2, "cluster speeds: expected a model, found none", "cluster", "speeds", "--cluster", "a800:1")
+        self.expect_error(2, "cluster speeds: expected placements on at most 2 nodes of 8 GPUs, those of dgx-a100, found '111'",
+                          *self.speeds("--placements", "111"))
+        self.expect_error(2, "--placements: expected a digit from 1 to 9 for each node, as 233, or numbers, as 16+16, found '2x'",
+                          *self.speeds("--placements", "2x"))
+        self.expect_error(2, "--gpus: expected at most 16 GPUs, those of dgx-a100, found 17", *self.speeds("--gpus", "17"))
+        self.expect_error(2, "--plan: expected a name for each plan, found two plans 'zero'",
+                          *self.speeds("--plan", "zero(stage=2,dp={})", "--plan", "zero(stage=3,dp={})"))
+        answer = run(*self.speeds("--gpus", "2", "--plan", "ga=data_paralel({})"))
+        self.assertEqual(answer.code, 2)
+        self.assertRegex(answer.err, r"^tessera: --plan ga: .*data_parallel.*\n$")
+        answer = run(*self.speeds("--gpus", "1", "--plan", "ga=data_parallel({})", model="llama-2-70b", batch=1))
+        self.assertEqual(answer.code, 1)
+        self.assertRegex(answer.err, r"no plan runs on any of the placements: ga on 1: needs .* a device\n$")
+
+
 class WrongInput(Cluster):
     def test_is_one_line(self):
         trace = self.philly((0, 600, 16))

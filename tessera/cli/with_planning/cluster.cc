@@ -10,6 +10,7 @@
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_planning/cluster_live.h"
+#include "tessera/cli/with_planning/cluster_speeds.h"
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/cli/with_planning/progress_line.h"
 #include "tessera/orchestrate/share/metrics.h"
@@ -22,7 +23,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct ClusterOptions {
-  std::string action, trace, cluster, policy = "default", format, traces, page;
+  std::string action, trace, cluster, policy = "default", format, traces, predicted, page;
   std::vector<std::string> prices;
   std::optional<double> round_s, switch_s;
   uint64_t seed = 1;
@@ -74,6 +75,7 @@ Result<ClusterRun> simulate_cluster(const ClusterOptions& options) {
   TESSERA_TRY(const auto policy, share::make_policy(options.policy, {.seed = options.seed}));
   TESSERA_TRY(out.workload, share::read_workload(options.trace, {.format = options.format,
                                                                  .traces = options.traces,
+                                                                 .predicted = options.predicted,
                                                                  .seed = options.seed,
                                                                  .machines = out.machines}));
   TESSERA_TRY_VOID(share::check_jobs(out.workload.jobs, out.machines, options.trace));
@@ -222,16 +224,19 @@ Result<int> run_cluster(const ClusterOptions& options) {
 void add_cluster(Commands& commands) {
   const auto options = std::make_shared<ClusterOptions>();
   const auto live = std::make_shared<LiveOptions>();
-  Command command = commands.add("cluster", "Share a cluster: simulate jobs, or run them");
+  const auto speeds = std::make_shared<SpeedsOptions>();
+  Command command =
+      commands.add("cluster", "Share a cluster: simulate jobs, price their plans, or run them");
   std::vector<std::string> actions = live_actions();
-  actions.insert(actions.begin(), "simulate");
+  actions.insert(actions.begin(), {"simulate", "speeds"});
   command.option("ACTION", options->action, join(actions, ", ")).required().one_of(actions);
   command.option(
       "TARGET", options->trace,
-      "simulate: jobs, a file of a format below or a generator as ones:jobs=50; submit: a "
-      "run file; explain, cancel: a job; drain: a node; replay: a journal");
+      "simulate: jobs, a file of a format below or a generator as ones:jobs=50; speeds: MODEL; "
+      "submit: a run file; explain, cancel: a job; drain: a node; replay: a journal");
   command.option("--cluster", options->cluster,
-                 "Nodes x GPUs, as 16x4; of several types as k80:4x4,v100:8x4");
+                 "Nodes x GPUs, as 16x4; of several types as k80:4x4,v100:8x4; speeds: a machine, "
+                 "as a800:8");
   std::vector<std::string> names;
   std::string summaries;
   for (const share::PolicyInfo& policy : share::policies()) {
@@ -251,6 +256,9 @@ void add_cluster(Commands& commands) {
       .one_of(format_names);
   command.option("--throughputs", options->traces,
                  "Folder or file of throughputs; beside the trace by default");
+  command.option("--predicted", options->predicted,
+                 "simulate: throughputs by which the policy decides, in the form of --throughputs, "
+                 "by which the jobs then advance");
   command.option("--round", options->round_s, "Seconds between decisions; the format's by default")
       .at_least(0.001);
   command
@@ -260,8 +268,10 @@ void add_cluster(Commands& commands) {
   command.option("--price", options->prices, "TYPE=USD an hour of a GPU, once for each type")
       .one_value_each();
   command.option("-o,--out", options->page,
-                 "Write a page about the run: nodes, sizes, queue, reasons");
+                 "simulate: write a page about the run: nodes, sizes, queue, reasons; speeds: "
+                 "write the table as CSV, for --throughputs");
   add_live_options(command, *live);
+  add_speeds_options(command, *speeds);
   command.flag("--jobs", options->list_jobs, "List all jobs, with why they waited");
   command.flag("--json", options->json, "Print JSON");
   command.footer("Policies:\n" + summaries + "\nFormats of traces:\n" + formats +
@@ -269,11 +279,24 @@ void add_cluster(Commands& commands) {
                  "  tessera cluster simulate workload-1.csv --cluster 16x4 --policy tiresias\n"
                  "  tessera cluster simulate ones:jobs=50 --cluster 16x4 --seed 3 -o run.html\n"
                  "  tessera cluster simulate jobs.sacct --cluster 40x8 --policy fifo --json\n"
+                 "  tessera cluster speeds gpt:layers=24,hidden=1024,heads=16 --cluster a800:8 \\\n"
+                 "      --batch 64 --gpus 1,2,4,8 --plan 'ga=data_parallel({}, "
+                 "micro_batches={micro})' \\\n"
+                 "      --plan auto -o throughput/gpt.csv\n"
                  "  tessera cluster serve --cluster 1x4 --policy fifo &\n"
                  "  tessera cluster submit run.toml --gpus 2 --plan 'data_parallel({})'\n"
                  "  tessera cluster status\n");
-  command.action([options, live]() -> Result<int> {
+  command.action([options, live, speeds]() -> Result<int> {
     if (options->action == "simulate") return run_cluster(*options);
+    if (options->action == "speeds") {
+      speeds->model = options->trace;
+      speeds->cluster = options->cluster;
+      speeds->plans = live->plans;
+      speeds->gpus = live->gpus;
+      speeds->out = options->page;
+      speeds->json = options->json;
+      return run_speeds(*speeds);
+    }
     live->action = options->action;
     live->target = options->trace;
     live->cluster = options->cluster;

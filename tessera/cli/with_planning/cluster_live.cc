@@ -124,11 +124,15 @@ Result<Answer> ask(const LiveOptions& options, Answer request) {
 Result<Answer> submit(const LiveOptions& options) {
   if (options.target.empty())
     return invalid_input("cluster submit: expected a run file, found none");
+  if (options.plans.size() > 1 || options.gpus.size() > 1) {
+    return invalid_input(fmt::format("cluster submit: expected one plan and one number of GPUs, found {} and {}",
+                                     options.plans.size(), options.gpus.size()));
+  }
   Answer request{{"do", "submit"},
                  {"run", absolute(options.target)},
                  {"folder", std::filesystem::current_path().string()},
-                 {"plan", options.plan},
-                 {"gpus", options.gpus}};
+                 {"plan", options.plans.empty() ? "" : options.plans.front()},
+                 {"gpus", options.gpus.empty() ? 1 : options.gpus.front()}};
   request["name"] =
       options.name.empty() ? std::filesystem::path(options.target).stem().string() : options.name;
   if (options.least) request["least"] = *options.least;
@@ -191,9 +195,19 @@ void add_live_options(Command& command, LiveOptions& options) {
   command.option("--token", options.token, "File with the token of --listen on its first line");
   command.flag("--until-idle", options.until_idle, "serve: end when all jobs have ended");
   command.option("--name", options.name, "submit: name of the job; default: of the run file");
-  command.option("--gpus", options.gpus, "submit: GPUs that the job asks for; default 1").ranks();
-  command.option("--plan", options.plan,
-                 "submit: the plan, with {} for the number of GPUs; default: the run's");
+  command
+      .option("--gpus", options.gpus,
+              "submit: GPUs that the job asks for; default 1. speeds: numbers of GPUs, as 1,2,4; "
+              "default: 1, 2, 4, ... up to all")
+      .delimiter(',')
+      .one_value_each()
+      .ranks();
+  command
+      .option("--plan", options.plans,
+              "submit: the plan, with {} for the number of GPUs; default: the run's. speeds: "
+              "NAME=PLAN, also with {micro}, the number of micro-batches that is fastest; default: "
+              "auto")
+      .one_value_each();
   command.option("--least", options.least, "submit: fewest GPUs of a plan with {}; default 1")
       .ranks();
   command.option("--most", options.most, "submit: most GPUs; default: --gpus").ranks();

@@ -19,8 +19,9 @@ struct LiveOptions {
   double round_s = 5;
   std::string listen, token;  // HOST:PORT, and the file with its token
   bool until_idle = false;
-  std::string name, plan;
-  int64_t gpus = 1;
+  std::string name;
+  std::vector<std::string> plans;  // at most one
+  std::vector<int64_t> gpus;       // at most one; none: 1
   std::optional<int64_t> least, most;
   std::optional<double> deadline_s;
   bool json = false;

@@ -263,7 +263,12 @@ Result<Outcome> simulate_jobs(const std::vector<JobSpec>& jobs, const Machines& 
   SwitchCost switching = options.switching;
   if (!policy.changes_live()) switching.live_seconds = -1;
   SimulatedWorkers workers(jobs, machines, policy.batch_rule(), switching);
-  return run_jobs(jobs, machines, policy, clock, workers, options);
+  // The policy sees what is believed; the workers advance by what is true.
+  std::vector<JobSpec> shown = jobs;
+  for (JobSpec& job : shown) {
+    if (job.believed) job.model = job.believed;
+  }
+  return run_jobs(shown, machines, policy, clock, workers, options);
 }
 
 }  // namespace tessera::share

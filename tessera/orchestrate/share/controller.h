@@ -100,7 +100,8 @@ class Rounds {
 Result<Outcome> run_jobs(const std::vector<JobSpec>& jobs, const Machines& machines, Policy& policy,
                          Clock& clock, Workers& workers, const ControllerOptions& options);
 
-// Runs the jobs in the simulator.
+// Runs the jobs in the simulator. The policy decides by JobSpec::believed where a job has it; the jobs
+// advance by JobSpec::model in any case.
 Result<Outcome> simulate_jobs(const std::vector<JobSpec>& jobs, const Machines& machines,
                               Policy& policy, const ControllerOptions& options);
 

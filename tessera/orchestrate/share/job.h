@@ -118,7 +118,10 @@ struct JobSpec {
   double deadline_s = kNever;
   double weight = 1;
   std::string application;
-  std::shared_ptr<const JobModel> model;
+  std::shared_ptr<const JobModel> model;  // by which the job advances
+  // What policies are shown in place of `model`, such as predicted speeds; null: `model`. Both have
+  // the same units of work.
+  std::shared_ptr<const JobModel> believed = nullptr;
 };
 
 }  // namespace tessera::share

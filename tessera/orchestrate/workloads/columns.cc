@@ -7,6 +7,11 @@
 #include "tessera/base/text.h"
 
 namespace tessera::share {
+namespace {
+
+constexpr int64_t kMostGpusANode = 1024;
+
+}  // namespace
 
 Result<Columns> Columns::of(CsvTable table, const std::string& path,
                             const std::vector<std::string>& columns) {
@@ -60,12 +65,20 @@ Result<int64_t> Columns::whole(size_t row, std::string_view column, int64_t leas
 Result<std::vector<int>> Columns::digits(size_t row, std::string_view column) const {
   const std::string& found = text(row, column);
   std::vector<int> out;
-  for (const char c : found) {
-    if (c < '1' || c > '9') {
+  const bool has_signs = found.find('+') != std::string::npos;
+  std::vector<std::string> numbers;
+  if (has_signs) {
+    numbers = split_text(found, '+');
+  } else {
+    for (const char c : found) numbers.emplace_back(1, c);
+  }
+  for (const std::string& number : numbers) {
+    const auto value = parse_int(number);
+    if (!value || *value < 1 || *value > kMostGpusANode) {
       out.clear();
       break;
     }
-    out.push_back(c - '0');
+    out.push_back(static_cast<int>(*value));
   }
   if (!out.empty() && out.size() <= 64) return out;
   return invalid_input(fmt::format("{}: expected a digit from 1 to 9 for each node, found '{}'",

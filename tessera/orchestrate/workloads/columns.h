@@ -30,7 +30,8 @@ class Columns {
   Result<double> number(size_t row, std::string_view column,
                         double least = -std::numeric_limits<double>::infinity()) const;
   Result<int64_t> whole(size_t row, std::string_view column, int64_t least) const;
-  // Returns the digits of a text such as "233", each at least 1.
+  // Returns the digits of a text such as "233", each at least 1. Numbers above 9 stand between plus
+  // signs: "16+16".
   Result<std::vector<int>> digits(size_t row, std::string_view column) const;
   std::string where(size_t row, std::string_view column) const;  // "file:3: time"
 

@@ -3,8 +3,11 @@
 //
 // With the batch rule kAsked a job runs the plan that its user asked for; where that was not measured
 // on a placement, as fast as the mean of the model's plans on as many nodes and GPUs, linear between
-// numbers of GPUs. On another number of GPUs than it asked for, and with kKnown, it runs the fastest measured plan that fits into its GPUs: some of them
-// may stand idle.
+// numbers of GPUs. On another number of GPUs than it asked for, and with kKnown, it runs the fastest
+// measured plan that fits into its GPUs: some of them may stand idle.
+//
+// With predicted rows (ReadOptions::predicted) the plan is chosen by them, and runs as fast as its
+// measured row says.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -61,6 +64,19 @@ class MeasuredPlans {
   int most_gpus() const { return by_gpus_.rbegin()->first; }
   int least_gpus() const { return by_gpus_.begin()->first; }
 
+  // Returns the plan that is fastest of those that fit, and where it runs; null if none fits.
+  const PlanRow* fastest_row(const Shape& shape) const {
+    std::vector<int> gpus = shape.gpus;
+    std::sort(gpus.rbegin(), gpus.rend());
+    const PlanRow* out = nullptr;
+    for (const PlanRow& row : rows_) {
+      bool fits = row.gpus.size() <= gpus.size();
+      for (size_t i = 0; i < row.gpus.size() && fits; ++i) fits = row.gpus[i] <= gpus[i];
+      if (fits && (out == nullptr || row.step_s < out->step_s)) out = &row;
+    }
+    return out;
+  }
+
   // Returns the seconds of a step under a plan.
   double asked(const std::string& plan, const Shape& shape) const {
     std::vector<int> gpus = shape.gpus;
@@ -82,12 +98,8 @@ class MeasuredPlans {
     std::sort(gpus.rbegin(), gpus.rend());
     const auto known = fastest_.find(gpus);
     if (known != fastest_.end()) return known->second;
-    double out = 0;
-    for (const PlanRow& row : rows_) {
-      bool fits = row.gpus.size() <= gpus.size();
-      for (size_t i = 0; i < row.gpus.size() && fits; ++i) fits = row.gpus[i] <= gpus[i];
-      if (fits && (out == 0 || row.step_s < out)) out = row.step_s;
-    }
+    const PlanRow* row = fastest_row(shape);
+    double out = row == nullptr ? 0 : row->step_s;
     if (out == 0 && shape.total() >= least_gpus()) out = mean_at(by_gpus_, shape.total());
     fastest_.emplace(std::move(gpus), out);
     return out;
@@ -100,12 +112,19 @@ class MeasuredPlans {
   mutable std::map<std::vector<int>, double> fastest_;
 };
 
+// The speeds of a job. `chosen` holds the rows by which a plan is chosen; they may be others than those
+// by which it then runs.
 class PlannedSpeeds : public Speeds {
  public:
-  PlannedSpeeds(std::shared_ptr<const MeasuredPlans> plans, std::string plan, int gpus)
-      : plans_(std::move(plans)), plan_(std::move(plan)), gpus_(gpus) {}
+  PlannedSpeeds(std::shared_ptr<const MeasuredPlans> plans,
+                std::shared_ptr<const MeasuredPlans> chosen, std::string plan, int gpus)
+      : plans_(std::move(plans)), chosen_(std::move(chosen)), plan_(std::move(plan)), gpus_(gpus) {}
   double steps_per_s(const Shape& shape, BatchRule rule) const override {
     if (rule == BatchRule::kAsked && shape.total() == gpus_) return 1 / plans_->asked(plan_, shape);
+    if (chosen_ != plans_) {
+      const PlanRow* row = chosen_->fastest_row(shape);
+      if (row != nullptr) return 1 / plans_->asked(row->plan, {row->gpus, shape.type});
+    }
     const double step = plans_->fastest(shape);
     return step > 0 ? 1 / step : 0;
   }
@@ -115,9 +134,32 @@ class PlannedSpeeds : public Speeds {
   int least_gpus() const override { return plans_->least_gpus(); }
 
  private:
-  std::shared_ptr<const MeasuredPlans> plans_;
+  std::shared_ptr<const MeasuredPlans> plans_, chosen_;
   std::string plan_;
   int gpus_;
+};
+
+// The rows of each application of a folder, read once.
+class Tables {
+ public:
+  explicit Tables(std::string folder) : folder_(std::move(folder)) {}
+  // Returns the rows of an application. `where`: the cell that names it.
+  Result<std::shared_ptr<const MeasuredPlans>> of(const std::string& application,
+                                                  const std::string& where) {
+    auto& plans = known_[application];
+    if (plans) return plans;
+    const std::string table = folder_ + "/" + application + ".csv";
+    if (!std::filesystem::exists(table)) {
+      return invalid_input(fmt::format("{}: expected an application with a file in {}, found '{}'",
+                                       where, folder_, application));
+    }
+    TESSERA_TRY(plans, MeasuredPlans::read(table));
+    return plans;
+  }
+
+ private:
+  std::string folder_;
+  std::map<std::string, std::shared_ptr<const MeasuredPlans>> known_;
 };
 
 }  // namespace
@@ -130,7 +172,7 @@ Result<Workload> read_morphling(const std::string& path, const ReadOptions& opti
                              : options.traces;
   Workload out;
   out.switch_s = 260;
-  std::map<std::string, std::shared_ptr<const MeasuredPlans>> known;
+  Tables tables(folder), predicted(options.predicted);
   for (size_t row = 0; row < file.rows(); ++row) {
     JobSpec job;
     job.name = file.text(row, "name");
@@ -138,18 +180,16 @@ Result<Workload> read_morphling(const std::string& path, const ReadOptions& opti
     TESSERA_TRY(job.submit_s, file.number(row, "submission_time", 0));
     TESSERA_TRY(const int64_t gpus, file.whole(row, "num_gpus", 1));
     TESSERA_TRY(const double steps, file.number(row, "steps", 1));
-    auto& plans = known[job.application];
-    const std::string table = folder + "/" + job.application + ".csv";
-    if (!plans && !std::filesystem::exists(table)) {
-      return invalid_input(fmt::format("{}: expected an application with a file in {}, found '{}'",
-                                       file.where(row, "application"), folder, job.application));
-    }
-    if (!plans) {
-      TESSERA_TRY(plans, MeasuredPlans::read(table));
+    const std::string where = file.where(row, "application");
+    TESSERA_TRY(const auto plans, tables.of(job.application, where));
+    auto chosen = plans;
+    if (!options.predicted.empty()) {
+      TESSERA_TRY(chosen, predicted.of(job.application, where));
     }
     job.gpus = static_cast<int>(std::min<int64_t>(gpus, 1'000'000));
     job.model = rated_job(
-        std::make_shared<PlannedSpeeds>(plans, file.text(row, "exec_plan"), job.gpus), steps);
+        std::make_shared<PlannedSpeeds>(plans, chosen, file.text(row, "exec_plan"), job.gpus),
+        steps);
     out.jobs.push_back(std::move(job));
   }
   out.left_out.push_back("processors and bandwidth that jobs ask for: the measured rows hold none");

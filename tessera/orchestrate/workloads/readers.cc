@@ -1,6 +1,8 @@
 // The table of readers, and how a file's format is found.
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "tessera/base/text.h"
 #include "tessera/orchestrate/workloads/workload.h"
 
@@ -12,6 +14,24 @@ bool has_head(const std::string& head, std::string_view columns) {
   return trim(head).starts_with(columns);
 }
 
+std::vector<std::string> with_throughputs() {
+  std::vector<std::string> out;
+  for (const WorkloadFormat& format : workload_formats()) {
+    if (format.has_throughputs) out.push_back(format.name);
+  }
+  return out;
+}
+
+// Reads the workload again with the predicted throughputs, for what policies are shown.
+Status read_believed(const WorkloadFormat& format, const std::string& path,
+                     const ReadOptions& options, Workload& out) {
+  ReadOptions believed = options;
+  believed.traces = std::exchange(believed.predicted, "");
+  TESSERA_TRY(const Workload shown, format.read(path, believed));
+  for (size_t i = 0; i < out.jobs.size(); ++i) out.jobs[i].believed = shown.jobs[i].model;
+  return {};
+}
+
 }  // namespace
 
 const std::vector<WorkloadFormat>& workload_formats() {
@@ -20,12 +40,12 @@ const std::vector<WorkloadFormat>& workload_formats() {
        [](const std::string&, const std::string& head) {
          return has_head(head, "name,time,application");
        },
-       read_pollux},
+       read_pollux, true},
       {"morphling", "jobs that change their plan, with measured plans",
        [](const std::string&, const std::string& head) {
          return has_head(head, "name,submission_time,duration,application");
        },
-       read_morphling},
+       read_morphling, true},
       {"philly", "jobs of fixed size and duration",
        [](const std::string&, const std::string& head) {
          return has_head(head, "timestamp,duration,num_gpus");
@@ -35,12 +55,12 @@ const std::vector<WorkloadFormat>& workload_formats() {
        [](const std::string& path, const std::string& head) {
          return path.ends_with(".trace") && head.find('\t') != std::string::npos;
        },
-       read_gavel},
+       read_gavel, true},
       {"elasticflow", "jobs with deadlines on tables of throughput; elasticflow:jobs=100,hours=12",
        [](const std::string& path, const std::string& head) {
          return path.starts_with("elasticflow:") || has_head(head, "name,submit_s,model");
        },
-       read_elasticflow},
+       read_elasticflow, true},
       {"sacct", "the jobs of a Slurm cluster: sacct --parsable2",
        [](const std::string&, const std::string& head) { return has_head(head, "JobID|"); },
        read_sacct},
@@ -69,7 +89,13 @@ Result<Workload> read_workload(const std::string& path, const ReadOptions& optio
     const bool is_it =
         options.format.empty() ? format.is_it(path, head) : options.format == format.name;
     if (!is_it) continue;
+    if (!options.predicted.empty() && !format.has_throughputs) {
+      return invalid_input(fmt::format(
+          "--predicted: expected a workload with throughputs ({}), found one of {}",
+          join(with_throughputs(), ", "), format.name));
+    }
     TESSERA_TRY(Workload out, format.read(path, options));
+    if (!options.predicted.empty()) TESSERA_TRY_VOID(read_believed(format, path, options, out));
     out.format = format.name;
     return out;
   }

@@ -117,6 +117,29 @@ TEST(Readers, DamagedFilesAreRefusedInOneLine) {
   }
 }
 
+// The policy sees the plan that is predicted to be the fastest; the job runs that plan at its measured
+// speed.
+TEST(Readers, PredictedRowsAreBelievedAndMeasuredOnesAreTrue) {
+  const Folder folder;
+  folder.write("throughput/net.csv", "exec_plan,placement,iter_time\nga,4,1.5\nzero,4,1\n");
+  const std::string ours =
+      folder.write("ours/net.csv", "exec_plan,placement,iter_time\nga,4,0.5\nzero,4,0.8\n");
+  const std::string jobs = folder.write(
+      "jobs.csv",
+      "name,submission_time,duration,application,num_gpus,exec_plan,steps\na,0,10,net,4,zero,50\n");
+  const Machines machines = *parse_machines("2x4");
+  const auto read = read_workload(
+      jobs, {.predicted = std::filesystem::path(ours).parent_path().string(), .machines = machines});
+  ASSERT_TRUE(read.has_value()) << read.error().message;
+  const JobSpec& job = read->jobs.front();
+  const Shape shape{{4}, 0};
+  ASSERT_TRUE(job.believed);
+  EXPECT_DOUBLE_EQ(job.believed->rate({}, shape, BatchRule::kKnown), 1 / 0.5);
+  EXPECT_DOUBLE_EQ(job.model->rate({}, shape, BatchRule::kKnown), 1 / 1.5);
+  EXPECT_DOUBLE_EQ(job.believed->rate({}, shape, BatchRule::kAsked), 1 / 0.8);
+  EXPECT_DOUBLE_EQ(job.model->rate({}, shape, BatchRule::kAsked), 1);
+}
+
 TEST(Generators, EqualSeedsDrawEqualJobs) {
   const Machines machines = *parse_machines("16x4");
   const auto a = read_workload("ones:jobs=20", {.seed = 4, .machines = machines});

@@ -24,6 +24,9 @@ struct Workload {
 struct ReadOptions {
   std::string format = {};  // name of the reader; empty: found from the file's head
   std::string traces = {};  // folder or file of throughputs; empty: beside the workload
+  // Folder or file of the same form, by which policies decide (JobSpec::believed) while the jobs
+  // advance by `traces`; empty: policies know `traces`.
+  std::string predicted = {};
   uint64_t seed = 1;        // of generators
   Machines machines = {};   // of which types throughputs are wanted
 };
@@ -33,6 +36,7 @@ struct WorkloadFormat {
   // Returns whether a file, or a generator's text, is of this format. `head`: the first line.
   bool (*is_it)(const std::string& path, const std::string& head);
   Result<Workload> (*read)(const std::string& path, const ReadOptions& options);
+  bool has_throughputs = false;  // whether ReadOptions::traces and `predicted` mean something
 };
 const std::vector<WorkloadFormat>& workload_formats();
 
