@@ -79,7 +79,8 @@ class SlurmWords(RuntimeTest):
                                           f"--comment=tessera {journal} nasty 0/1 n0:2", "--nodes=1", "--ntasks=1", "--gres=gpu:2",
                                           "--output=/dev/null"])
         self.assertEqual(words[script + 1:], [self.path("live/nasty.log"), self.path("live/nasty.lock"), self.path(NASTY), self.path("live/slurm"),
-                                              "", os.path.realpath(program()), "train", path, "--resume", "--json", "--plan", "data_parallel(2)"])
+                                              "", os.path.realpath(program()), "train", path, "--resume", "--json", "--steer", self.path("live/nasty.steer"),
+                                              "--plan", "data_parallel(2)", "--ranks", "2"])
         self.assertEqual([call for call in fake_slurm.calls(self.slurm, "scontrol") if call[0] != "show"],
                          [["update", "jobid=1", "reqnodelist=n0"], ["release", "1"]])
         with open(self.path("live/nasty.log"), encoding="utf-8") as file:
@@ -107,7 +108,8 @@ class SlurmWords(RuntimeTest):
         # Both end where one of them has ended, and begin anew.
         subprocess.run([f"{self.slurm}/scancel", "--quiet", "1"], check=True)
         self.wait_for(lambda: self.workers() == ["3", "4"])
-        self.assertEqual(self.ask("cancel", "wide").out, "cancelled wide\n")
+        answer = self.ask("cancel", "wide")
+        self.assertEqual(answer.out, "cancelled wide\n", answer.err + (self.server.stderr.read() if self.server.poll() else ""))
         self.assertEqual(self.server.wait(timeout=60), 0)
         self.assertEqual(self.workers(), [])
 

@@ -92,7 +92,8 @@ nlohmann::json refusal(const std::string& message) {
 struct Client {
   Descriptor socket;
   std::string in, out;
-  Time until;
+  // How long it may still keep the server waiting. The time of answers does not count.
+  Time::duration left;
   bool ends = false;  // the connection ends behind the answer
 };
 
@@ -118,12 +119,11 @@ struct Server::Impl {
   void accept() {
     Descriptor fresh(::accept4(socket.number(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fresh.number() < 0 || clients.size() >= kMostClients) return;
-    clients.push_back({std::move(fresh), "", "", deadline(), false});
+    clients.push_back({std::move(fresh), "", "", patience(), false});
   }
 
-  static Time deadline() {
-    return std::chrono::steady_clock::now() +
-           std::chrono::milliseconds(static_cast<int64_t>(kMostWaitS * 1000));
+  static Time::duration patience() {
+    return std::chrono::milliseconds(static_cast<int64_t>(kMostWaitS * 1000));
   }
 
   nlohmann::json answer(const std::string& line, const Handler& handler, bool& ends) const {
@@ -148,7 +148,7 @@ struct Server::Impl {
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return false;
     if (got < 0) return true;
     client.in.append(bytes, static_cast<size_t>(got));
-    client.until = deadline();
+    client.left = patience();
     size_t end = 0;
     while (!client.ends && (end = client.in.find('\n')) != std::string::npos) {
       client.out += dumped(answer(client.in.substr(0, end), handler, client.ends)) + "\n";
@@ -229,19 +229,20 @@ void Server::serve_until(Time until, const Handler& handler) {
   Impl& own = *impl_;
   while (true) {
     const Time now = std::chrono::steady_clock::now();
-    std::erase_if(own.clients, [&](const Client& client) { return client.until < now; });
     if (now >= until) return;
     std::vector<pollfd> waits{{own.socket.number(), POLLIN, 0}};
     Time first = until;
     for (const Client& client : own.clients) {
       const bool sends = !client.out.empty();
       waits.push_back({client.socket.number(), static_cast<short>(sends ? POLLOUT : POLLIN), 0});
-      first = std::min(first, client.until);
+      first = std::min(first, now + client.left);
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(first - now).count();
     if (::poll(waits.data(), waits.size(), static_cast<int>(std::clamp<int64_t>(left, 0, 60000))) <
         0)
       return;  // a signal
+    const auto waited = std::chrono::steady_clock::now() - now;
+    for (Client& client : own.clients) client.left -= waited;
     std::vector<bool> goes_on(own.clients.size(), true);
     for (size_t i = 0; i < goes_on.size(); ++i) {
       const short what = waits[i + 1].revents;
@@ -249,6 +250,8 @@ void Server::serve_until(Time until, const Handler& handler) {
         goes_on[i] = Impl::send(own.clients[i]);
       } else if (what != 0) {
         goes_on[i] = own.serve(own.clients[i], handler);
+      } else {
+        goes_on[i] = own.clients[i].left.count() > 0;
       }
     }
     size_t at = 0;
