@@ -27,9 +27,9 @@ struct TrainOptions {
   std::optional<double> timeout_s;
   std::vector<std::string> assignments;  // values of --set, in order
   bool json = false;
-  std::string steer;  // file that another program writes to change the plan or stop; empty: none
-  bool resume = false;                // start from the newest checkpoint of the run
-  std::string trace;                  // file to write the trace of a step to; empty: none
+  std::string steer;    // file that another program writes to change the plan or stop; empty: none
+  bool resume = false;  // start from the newest checkpoint of the run
+  std::string trace;    // file to write the trace of a step to; empty: none
   std::optional<int64_t> trace_step;  // default: the third step, or the last if there are fewer
 };
 Result<int> run_train(const TrainOptions& options);

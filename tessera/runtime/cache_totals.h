@@ -20,8 +20,7 @@ class CacheTotals {
   void add(const RankExecutor& executor, const Compiled& compiled);
   // Returns the totals over all ranks, for each table that has a cache in any period. All ranks
   // call this function together.
-  std::vector<TableCacheSummary> gather(comm::Communicator& world,
-                                        const Periods& periods) const;
+  std::vector<TableCacheSummary> gather(comm::Communicator& world, const Periods& periods) const;
 
  private:
   std::map<std::string, TableCacheSummary> own_;  // by table

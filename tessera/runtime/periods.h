@@ -62,7 +62,8 @@ Status check_memory(const Periods& periods, std::optional<int> only = std::nullo
 class PeriodAdder {
  public:
   // The caller keeps the periods, which are lowered for a world of `ranks` ranks, alive.
-  PeriodAdder(Periods& periods, CompilePlan compile_plan, int64_t ranks, int64_t memory_limit_bytes);
+  PeriodAdder(Periods& periods, CompilePlan compile_plan, int64_t ranks,
+              int64_t memory_limit_bytes);
 
   // Adds a period that begins with this step, which must come after the first step of all others.
   // Every rank calls it with the same arguments. Errors, after which the periods are what they were:
@@ -86,8 +87,7 @@ class PeriodAdder {
 class PeriodExecutor {
  public:
   // Makes an executor. The caller keeps all arguments alive.
-  PeriodExecutor(const Periods& periods, comm::Communicator& world,
-                 ExecutorOptions options)
+  PeriodExecutor(const Periods& periods, comm::Communicator& world, ExecutorOptions options)
       : periods_(periods), world_(world), options_(options) {}
 
   struct Change {

@@ -138,7 +138,7 @@ struct TrainingCallbacks {
   // that cannot follow is refused with a note, and the run goes on. A plan may need at most as many
   // ranks as RunConfig::ranks says. null: the run is not steered.
   std::function<Steering(int64_t step)> steer;
-  std::function<void(const std::string&)> note;     // one line for the user, on rank 0
+  std::function<void(const std::string&)> note;  // one line for the user, on rank 0
   Storage* storage = nullptr;  // where checkpoints are written; null: the file system
   // The step to record, counted from 1; 0: none. Recording does not slow down the other steps.
   int64_t trace_step = 0;

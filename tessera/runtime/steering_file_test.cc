@@ -28,17 +28,19 @@ class SteeringFileTest : public testing::Test {
 
 TEST_F(SteeringFileTest, SaysWhatItHoldsOnceAfterEachChange) {
   EXPECT_EQ(file_.look().plan, "");  // there is no file yet
-  write(R"({"plan": "data_parallel(2)"})");
+  write(R"({"plan": "data_parallel(2)"
+})");
   EXPECT_EQ(file_.look().plan, "data_parallel(2)");
-  EXPECT_EQ(file_.look().plan, "");
-  write(R"({"stop": true})");
-  EXPECT_TRUE(file_.look().stop);
-  EXPECT_FALSE(file_.look().stop);
-  EXPECT_TRUE(notes_.empty());
+EXPECT_EQ(file_.look().plan, "");
+write(R"({"stop": true})");
+EXPECT_TRUE(file_.look().stop);
+EXPECT_FALSE(file_.look().stop);
+EXPECT_TRUE(notes_.empty());
 }
 
 TEST_F(SteeringFileTest, NotesAnotherFormAndChangesNothing) {
-  for (const std::string text : {"", "[]", R"({"plan": 2})", R"({"halt": true})", "{\"plan\": \""}) {
+  for (const std::string text :
+       {"", "[]", R"({"plan": 2})", R"({"halt": true})", "{\"plan\": \""}) {
     write(text);
     const Steering steering = file_.look();
     EXPECT_EQ(steering.plan, "") << text;

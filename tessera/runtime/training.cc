@@ -399,7 +399,7 @@ class RankRun {
   Job& job_;
   comm::Communicator& world_;
   PeriodExecutor executor_;
-  int64_t last_step_;  // of this process
+  int64_t last_step_;                            // of this process
   std::optional<CheckpointJob> checkpoint_job_;  // that of the current period
   std::optional<Checkpointing> checkpoints_;
   CheckpointSummary saved_;           // counts of the periods before
@@ -545,8 +545,7 @@ Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallb
         "{}",
         config.steps, config.changes.back().after));
   }
-  TESSERA_TRY(Periods periods,
-              compile_periods(compile_plan, config.plan, config.changes));
+  TESSERA_TRY(Periods periods, compile_periods(compile_plan, config.plan, config.changes));
   const Compiled& compiled = periods.front().compiled;
   const bool mpi = comm::mpi_launched(), is_steered = callbacks.steer != nullptr;
   comm::Options options;
@@ -561,8 +560,7 @@ Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallb
     comm::mpi_install_fault_handler();
     TESSERA_TRY_VOID(check_world(periods, world->size(), is_steered, "mpirun"));
   }
-  if (config.ranks > 0)
-    TESSERA_TRY_VOID(check_world(periods, config.ranks, is_steered, "--ranks"));
+  if (config.ranks > 0) TESSERA_TRY_VOID(check_world(periods, config.ranks, is_steered, "--ranks"));
   const int64_t ranks = world        ? world->size()
                         : is_steered ? std::max(config.ranks, largest_ranks(periods))
                                      : largest_ranks(periods);
@@ -584,14 +582,10 @@ Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallb
   start.transport = mpi ? "mpi" : "threads";
   start.tables = shares_of_tables(periods.front());
   PeriodAdder adder(periods, compile_plan, ranks, config.memory_limit_bytes);
-  Job job{config,
-          callbacks,
-          periods,
-          is_steered ? &adder : nullptr,
-          data,
-          sources.metrics ? &*sources.metrics : nullptr,
-          start,
-          sources.origin,
+  Job job{config,  callbacks,
+          periods, is_steered ? &adder : nullptr,
+          data,    sources.metrics ? &*sources.metrics : nullptr,
+          start,   sources.origin,
           storage};
   auto summary = mpi ? train_on_mpi(job, *world) : train_on_threads(job, options);
   if (!summary) return tl::unexpected(job.data_errors.instead_of(summary.error()));

@@ -109,9 +109,8 @@ Traffic predicted_traffic(const Program& program, const Graph& graph, int64_t st
   return sent;
 }
 
-Status run_rank(const Periods& periods, const VerifyConfig& config,
-                const DataSource* data, uint64_t roundings, comm::Communicator& world,
-                RankResult& result) {
+Status run_rank(const Periods& periods, const VerifyConfig& config, const DataSource* data,
+                uint64_t roundings, comm::Communicator& world, RankResult& result) {
   const Model& model = *periods.front().compiled.model;
   const auto load_input = [&](int64_t step, const Tensor& tensor, const Box& region,
                               const kernels::Array& to) {
@@ -480,8 +479,8 @@ Result<NoiseOfRun> measure_noise(Periods& serial, const RankResult& expected,
   return noise;
 }
 
-Result<VerifyReport> compare_runs(Periods serial, Periods parallel,
-                                  const VerifyConfig& config, const Alter& alter = {}) {
+Result<VerifyReport> compare_runs(Periods serial, Periods parallel, const VerifyConfig& config,
+                                  const Alter& alter = {}) {
   for (auto* periods : {&serial, &parallel}) {
     TESSERA_TRY_VOID(lower_periods(*periods, largest_ranks(*periods)));
     TESSERA_TRY_VOID(check_memory(*periods));

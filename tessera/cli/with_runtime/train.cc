@@ -248,13 +248,13 @@ int Progress::finish(const TrainingSummary& summary) {
   }
   const std::string eval =
       summary.eval_loss ? fmt::format(" (eval {})", eval_text(summary)) : std::string();
-  write(fmt::format("loss {:.4f} -> {:.4f}{} in {}, {}; median {} tokens/s\n", summary.first_loss,
-                    summary.last_loss, eval,
-                    summary.stopped_after > 0
-                        ? fmt::format("{} of {}", summary.stopped_after, plural(summary.steps, "step"))
-                        : plural(summary.steps, "step"),
-                    duration_text(seconds_since(start_)),
-                    grouped(static_cast<int64_t>(summary.tokens_per_s))));
+  write(fmt::format(
+      "loss {:.4f} -> {:.4f}{} in {}, {}; median {} tokens/s\n", summary.first_loss,
+      summary.last_loss, eval,
+      summary.stopped_after > 0
+          ? fmt::format("{} of {}", summary.stopped_after, plural(summary.steps, "step"))
+          : plural(summary.steps, "step"),
+      duration_text(seconds_since(start_)), grouped(static_cast<int64_t>(summary.tokens_per_s))));
   write(fmt::format("peak memory of a rank {}, of the process {}; sent: {}\n",
                     short_bytes(summary.peak_memory_bytes), short_bytes(summary.process_peak_bytes),
                     sent.empty() ? "nothing" : join(sent, ", ")));

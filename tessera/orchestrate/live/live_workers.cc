@@ -235,9 +235,9 @@ Status LiveWorkers::end(Job& job) {
 }
 
 Status LiveWorkers::tell(Job& job, const Allocation& to) {
-  const nlohmann::json text =
-      to.empty() ? nlohmann::json{{"stop", true}}
-                 : nlohmann::json{{"plan", job.submission.plan_on(to.gpus())}};
+  const nlohmann::json text = to.empty()
+                                  ? nlohmann::json{{"stop", true}}
+                                  : nlohmann::json{{"plan", job.submission.plan_on(to.gpus())}};
   job.log.read();
   job.told = {to, job.log.step(), job.log.changes()};
   return write_file(path_of(job, ".steer"), dumped(text) + "\n");

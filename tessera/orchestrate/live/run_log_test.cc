@@ -21,7 +21,8 @@ class RunLogTest : public testing::Test {
 TEST_F(RunLogTest, FollowsStepsChangesAndTheEnd) {
   log_.read();
   EXPECT_EQ(log_.step(), 0);
-  append("{\"step\": 1, \"step_time_s\": 0.5}\n{\"step\": 2, \"step_time_s\": 0.25}\n{\"step\": 3,");
+  append(
+      "{\"step\": 1, \"step_time_s\": 0.5}\n{\"step\": 2, \"step_time_s\": 0.25}\n{\"step\": 3,");
   log_.read();
   EXPECT_EQ(log_.step(), 2);  // the third line is still being written
   EXPECT_EQ(log_.steps_per_s(), 4);

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <random>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -179,34 +181,22 @@ class State {
     const auto body = parse_json(event.body);
     if (!body || !body->is_object())
       return invalid_input("expected an event that is a JSON object, found another");
-    if (event.kind == "submit") {
-      TESSERA_TRY(const Submission job, parse_submission(*body));
-      submit(job, event.at_s);
-    } else if (event.kind == "cancel") {
-      const int job = find(body->value("job", ""));
-      if (job >= 0) workers_->cancel(job);
-    } else if (event.kind == "drain") {
-      const int node = body->value("node", -1);
-      if (node < 0 || static_cast<size_t>(node) >= machines_.nodes.size())
-        return invalid_input("expected a node of the cluster, found another");
-      drain(node);
-    } else if (event.kind == "round") {
-      TESSERA_TRY(Observation seen, parse_observation(body->value("seen", Json()), jobs_.size()));
-      const Json decided = to_json(round(event.at_s, std::move(seen)));
-      const Json recorded = body->value("decided", Json::array());
-      ++rounds_replayed_;
-      decisions_replayed_ += decided.size();
-      if (decided != recorded) {
-        return check_failed(
-            fmt::format("the round at {} s: expected the recorded decision {}, the "
-                        "policy decides {}",
-                        event.at_s, dumped(recorded), dumped(decided)));
-      }
-    } else {
+    static const std::map<std::string_view, Status (State::*)(double, const Json&)> kKinds = {
+        {"submit", &State::apply_submit},
+        {"cancel", &State::apply_cancel},
+        {"drain", &State::apply_drain},
+        {"round", &State::apply_round}};
+    const auto kind = kKinds.find(event.kind);
+    if (kind == kKinds.end()) {
       return invalid_input(
           fmt::format("expected an event of a known kind, found '{}'", event.kind));
     }
-    return {};
+    try {
+      return (this->*kind->second)(event.at_s, *body);
+    } catch (const Json::exception&) {
+      return invalid_input(
+          fmt::format("expected the texts and numbers of a {}, found another type", event.kind));
+    }
   }
 
   Status apply(const std::vector<JournalEvent>& events, const std::string& path) {
@@ -275,6 +265,39 @@ class State {
 
  private:
   State() = default;
+
+  Status apply_submit(double at_s, const Json& body) {
+    TESSERA_TRY(const Submission job, parse_submission(body));
+    submit(job, at_s);
+    return {};
+  }
+
+  Status apply_cancel(double, const Json& body) {
+    const int job = find(body.value("job", ""));
+    if (job >= 0) workers_->cancel(job);
+    return {};
+  }
+
+  Status apply_drain(double, const Json& body) {
+    const int node = body.value("node", -1);
+    if (node < 0 || static_cast<size_t>(node) >= machines_.nodes.size())
+      return invalid_input("expected a node of the cluster, found another");
+    drain(node);
+    return {};
+  }
+
+  Status apply_round(double at_s, const Json& body) {
+    TESSERA_TRY(Observation seen, parse_observation(body.value("seen", Json()), jobs_.size()));
+    const Json decided = to_json(round(at_s, std::move(seen)));
+    const Json recorded = body.value("decided", Json::array());
+    ++rounds_replayed_;
+    decisions_replayed_ += decided.size();
+    if (decided == recorded) return {};
+    return check_failed(
+        fmt::format("the round at {} s: expected the recorded decision {}, the policy decides {}",
+                    at_s, dumped(recorded), dumped(decided)));
+  }
+
   Machines machines_;
   std::vector<std::string> nodes_;  // names by number; none where nodes have none
   std::string cluster_;
@@ -368,7 +391,9 @@ struct Service::Impl {
     return Json{{"drained", node}};
   }
 
-  Result<Json> explain(const Json& request) const {
+  Result<Json> status(const Json&) { return state->status(clock() - began_s); }
+
+  Result<Json> explain(const Json& request) {
     TESSERA_TRY(const int job, job_of(request));
     return state->job_json(job);
   }
@@ -431,14 +456,17 @@ Result<nlohmann::json> Service::answer(const nlohmann::json& request) {
   const auto word = request.find("do");
   const std::string what =
       word != request.end() && word->is_string() ? word->get<std::string>() : "";
+  static const std::map<std::string_view, Result<Json> (Impl::*)(const Json&)> kActions = {
+      {"submit", &Impl::submit},
+      {"status", &Impl::status},
+      {"explain", &Impl::explain},
+      {"cancel", &Impl::cancel},
+      {"drain", &Impl::drain}};
+  const auto action = kActions.find(what);
   Result<Json> out = invalid_input(
       fmt::format("do: expected submit, status, explain, cancel or drain, found '{}'", what));
   try {
-    if (what == "submit") out = own.submit(request);
-    if (what == "status") out = own.state->status(own.clock() - own.began_s);
-    if (what == "explain") out = own.explain(request);
-    if (what == "cancel") out = own.cancel(request);
-    if (what == "drain") out = own.drain(request);
+    if (action != kActions.end()) out = (own.*action->second)(request);
   } catch (const Json::exception&) {
     out = invalid_input("expected texts and numbers in the request, found another type");
   }

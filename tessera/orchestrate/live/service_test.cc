@@ -43,10 +43,14 @@ class ServiceTest : public testing::Test {
   }
 
   std::vector<std::string> requests() const {
-    const Json a{{"do", "submit"},      {"run", folder_ + "/a.toml"}, {"folder", folder_},
-                 {"plan", "data_parallel({})"}, {"gpus", 2},          {"name", "a"}};
+    const Json a{{"do", "submit"},    {"run", folder_ + "/a.toml"},
+                 {"folder", folder_}, {"plan", "data_parallel({})"},
+                 {"gpus", 2},         {"name", "a"}};
     Json b = a;
-    b.update({{"run", folder_ + "/b.toml"}, {"name", "b"}, {"least", 1}, {"most", 4},
+    b.update({{"run", folder_ + "/b.toml"},
+              {"name", "b"},
+              {"least", 1},
+              {"most", 4},
               {"deadline_s", 50.5}});
     std::vector<std::string> out;
     for (const Json& one :
@@ -62,19 +66,36 @@ class ServiceTest : public testing::Test {
 
 // Changes some bytes, or puts a value in the place of another.
 std::string mutated(const std::string& text, std::mt19937& draw) {
-  const auto below = [&](size_t n) { return std::uniform_int_distribution<size_t>(0, n - 1)(draw); };
+  const auto below = [&](size_t n) {
+    return std::uniform_int_distribution<size_t>(0, n - 1)(draw);
+  };
   std::string out = text;
   if (below(2) == 0) {
-    for (size_t k = below(4) + 1; k > 0; --k) out[below(out.size())] = static_cast<char>(below(256));
+    for (size_t k = below(4) + 1; k > 0; --k)
+      out[below(out.size())] = static_cast<char>(below(256));
     return out;
   }
   Json json = Json::parse(text);
   auto at = json.begin();
   std::advance(at, static_cast<int>(below(json.size())));
-  static const std::vector<Json> kValues = {
-      nullptr, true, -1, 0, 5, 1e300, int64_t{1} << 62, "", "../a", "/", std::string("/\0x", 3),
-      std::string(3000, 'x'), Json::array({1, "a"}), Json{{"a", Json::array()}}, "b", "submit",
-      "{}{}{}", "-h"};
+  static const std::vector<Json> kValues = {nullptr,
+                                            true,
+                                            -1,
+                                            0,
+                                            5,
+                                            1e300,
+                                            int64_t{1} << 62,
+                                            "",
+                                            "../a",
+                                            "/",
+                                            std::string("/\0x", 3),
+                                            std::string(3000, 'x'),
+                                            Json::array({1, "a"}),
+                                            Json{{"a", Json::array()}},
+                                            "b",
+                                            "submit",
+                                            "{}{}{}",
+                                            "-h"};
   at.value() = kValues[below(kValues.size())];
   return dumped(json);
 }
