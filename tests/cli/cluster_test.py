@@ -67,6 +67,21 @@ class Answers(Cluster):
         found = self.expect_json(*self.simulate(jobs, "--json", policy="fifo"))
         self.assertEqual(found["missed_deadlines"], 1)
 
+    def test_the_least_cost_under_a_deadline(self):
+        # A step takes 1 s on one GPU and 0.6 s on two: one GPU is cheaper, two end sooner.
+        self.write("net.csv", "global_batch_size,1,2\n64,1,1.6666666\n")
+        head = "name,submit_s,model,global_batch_size,iterations,gpus,deadline_s\n"
+        for deadline_s, objective, gpus in ((2000, "cost", 1), (2000, "time", 2), (700, "cost", 2)):
+            jobs = self.write("flow.csv", head + f"a,0,net,64,1000,1,{deadline_s}\n")
+            found = self.expect_json(*self.simulate(jobs, "--json", "--switch", "0", "--price", "2", "--objective", objective,
+                                                    policy="default"))
+            self.assertEqual(found["missed_deadlines"], 0)
+            self.assertAlmostEqual(found["jobs"][0]["gpu_s"], 1000 if gpus == 1 else 1200, delta=1)
+        self.expect_error(2, "--objective cost: expected --price TYPE=USD for each type, found none",
+                          *self.simulate(jobs, "--objective", "cost", policy="default"))
+        self.expect_error(2, "--objective cost: expected the policy default, found 'fifo'",
+                          *self.simulate(jobs, "--objective", "cost", "--price", "2"))
+
     def test_types_of_gpus(self):
         table = {kind: {"('net', 2)": {"null": speed}} for kind, speed in (("old", 1.0), ("new", 3.0))}
         throughputs = self.write("speeds.json", json.dumps(table))

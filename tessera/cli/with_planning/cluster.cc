@@ -23,7 +23,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct ClusterOptions {
-  std::string action, trace, cluster, policy = "default", format, traces, predicted, page;
+  std::string action, trace, cluster, policy = "default", format, traces, predicted, page,
+      objective = "time";
   std::vector<std::string> prices;
   std::optional<double> round_s, switch_s;
   uint64_t seed = 1;
@@ -72,7 +73,14 @@ Result<ClusterRun> simulate_cluster(const ClusterOptions& options) {
   TESSERA_TRY(out.machines, share::parse_machines(options.cluster));
   TESSERA_TRY(const share::Prices prices, read_prices(options, out.machines));
   out.has_prices = !prices.empty();
-  TESSERA_TRY(const auto policy, share::make_policy(options.policy, {.seed = options.seed}));
+  share::PolicyOptions wanted{.seed = options.seed};
+  if (options.objective == "cost") {
+    if (prices.empty())
+      return invalid_input("--objective cost: expected --price TYPE=USD for each type, found none");
+    wanted.objective = share::Objective::kCost;
+    wanted.prices = prices;
+  }
+  TESSERA_TRY(const auto policy, share::make_policy(options.policy, wanted));
   TESSERA_TRY(out.workload, share::read_workload(options.trace, {.format = options.format,
                                                                  .traces = options.traces,
                                                                  .predicted = options.predicted,
@@ -103,6 +111,7 @@ Json summary_json(const ClusterRun& run, const ClusterOptions& options) {
            {"cluster", options.cluster},
            {"policy", options.policy},
            {"seed", options.seed},
+           {"objective", options.objective},
            {"mean_jct_s", s.mean_jct_s},
            {"median_jct_s", s.median_jct_s},
            {"p90_jct_s", s.p90_jct_s},
@@ -267,6 +276,11 @@ void add_cluster(Commands& commands) {
       .at_least(0);
   command.option("--price", options->prices, "TYPE=USD an hour of a GPU, once for each type")
       .one_value_each();
+  command
+      .option("--objective", options->objective,
+              "simulate: what the policy default makes small: time, or cost under the deadlines of "
+              "the jobs, by --price")
+      .one_of({"time", "cost"});
   command.option("-o,--out", options->page,
                  "simulate: write a page about the run: nodes, sizes, queue, reasons; speeds: "
                  "write the table as CSV, for --throughputs");

@@ -7,6 +7,9 @@
 // batch and the best plan of each. The pause of a change is part of every time. Jobs with a guaranteed
 // minimum or a deadline are served first. Decisions are made when jobs come or end, and at gates of
 // time, not of epochs, so that jobs with long epochs adapt, too.
+//
+// With Objective::kCost futures are compared by missed deadlines and then by cost, and the rules choose
+// sizes and types by price.
 #include <algorithm>
 #include <cmath>
 
@@ -42,7 +45,11 @@ std::vector<GpuOption> options_of(const Machines& machines) {
 
 class Default : public Policy {
  public:
-  explicit Default(uint64_t seed) : seed_(seed) {}
+  explicit Default(const PolicyOptions& options)
+      : seed_(options.seed), prices_(options.prices) {
+    if (options.objective == Objective::kTime) prices_.clear();
+    for (double& price : prices_) price /= 3600;
+  }
   BatchRule batch_rule() const override { return BatchRule::kKnown; }
   bool changes_live() const override { return true; }
   double wakes_after(const View& view) const override {
@@ -79,12 +86,18 @@ class Default : public Policy {
   }
 
  private:
-  static const std::vector<ShareRule>& rules() {
+  const std::vector<ShareRule>& rules() const {
     using Kind = ShareRule::Kind;
     static const std::vector<ShareRule> kRules = {
         {Kind::kKeep, 1},     {Kind::kInOrder, 1},   {Kind::kShortest, 1}, {Kind::kGreedy, 0.25},
         {Kind::kGreedy, 0.5}, {Kind::kGreedy, 0.75}, {Kind::kGreedy, 1},   {Kind::kGreedy, 1.25},
         {Kind::kGreedy, 1.5}, {Kind::kGreedy, 2.5}};
+    static const std::vector<ShareRule> kByPrice = [] {
+      std::vector<ShareRule> out = {{Kind::kCheapest, 1}, {Kind::kPatient, 1}};
+      out.insert(out.end(), kRules.begin(), kRules.end());
+      return out;
+    }();
+    if (!prices_.empty()) return kByPrice;
     return kRules;
   }
 
@@ -105,7 +118,7 @@ class Default : public Policy {
     std::vector<int> budget;
     for (size_t type = 0; type < view.machines->types.size(); ++type)
       budget.push_back(view.machines->gpus(static_cast<int>(type)));
-    return Futures(std::move(options), std::move(budget), view.switch_s);
+    return {std::move(options), std::move(budget), view.switch_s, prices_};
   }
 
   // Returns the job's times from a point of its run, as if it had no GPUs.
@@ -172,6 +185,7 @@ class Default : public Policy {
   }
 
   uint64_t seed_;
+  std::vector<double> prices_;  // USD a second of a GPU, by type; empty: of Objective::kTime
   int next_ = 0;
   std::vector<JobSpec> seen_;
 };
@@ -179,7 +193,7 @@ class Default : public Policy {
 }  // namespace
 
 std::unique_ptr<Policy> make_default(const PolicyOptions& options) {
-  return std::make_unique<Default>(options.seed);
+  return std::make_unique<Default>(options);
 }
 
 }  // namespace tessera::share

@@ -15,7 +15,7 @@ const std::vector<PolicyInfo>& policies() {
       {"tiresias", "least attained service, in two queues", make_tiresias},
       {"tiresias-gittins", "greatest Gittins index of the attained service", make_gittins},
       {"default", "ours: rules of sharing compared by sampled futures, at known goodput",
-       make_default},
+       make_default, true},
       {"pollux", "genetic search for the greatest mean speed-up, at fitted goodput", make_pollux},
       {"sia", "an integer program over configurations, at fitted goodput", make_sia},
       {"gavel", "max-min fairness over types of GPUs, by a linear program", make_gavel},
@@ -29,6 +29,10 @@ const std::vector<PolicyInfo>& policies() {
 Result<std::unique_ptr<Policy>> make_policy(const std::string& name, const PolicyOptions& options) {
   std::vector<std::string> names;
   for (const PolicyInfo& info : policies()) {
+    if (info.name == name && options.objective == Objective::kCost && !info.has_cost) {
+      return invalid_input(
+          fmt::format("--objective cost: expected the policy default, found '{}'", name));
+    }
     if (info.name == name) return info.make(options);
     names.push_back(info.name);
   }

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 
 #include "tessera/base/check.h"
+#include "tessera/orchestrate/share/waits.h"
 
 namespace tessera::share {
 namespace {
@@ -29,19 +29,24 @@ class Rounds::Loop {
         options_(options),
         admission_(jobs),
         occupancy_(machines),
-        waits_(jobs.size()) {
+        waits_(jobs, machines) {
     out_.jobs.resize(jobs.size());
+    view_.machines = &machines;
+    view_.round_s = options.round_s;
+    view_.switch_s = options.switching.seconds;
   }
 
   double next_s() const { return next_round(now_s_); }
 
   void round(double at_s) {
     out_.jobs.resize(jobs_.size());
-    waits_.resize(jobs_.size());
-    count_waiting(at_s - now_s_);
+    waits_.pass(at_s - now_s_);
     const std::vector<Ending> ended = workers_.work_until(at_s);
     now_s_ = out_.end_s = at_s;
     for (const Ending& ending : ended) end(ending);
+    if (!ended.empty()) {
+      std::erase_if(view_.jobs, [&](const JobView& job) { return is_done(job.id); });
+    }
     done_ += ended.size();
     idle_ = ended.empty() ? idle_ + 1 : 0;
     const size_t seen = admission_.submitted_by(now_s_);
@@ -64,17 +69,16 @@ class Rounds::Loop {
       occupancy_.take_back(job);
       workers_.place(job, {}, now_s_);
       out_.changes.push_back({now_s_, job, {}});
+      waits_.set(job, true);
     }
+    is_stale_ = true;
     occupancy_.close(node);
   }
 
   size_t done() const { return done_; }
   size_t idle() const { return idle_; }  // rounds since the last in which a job ended
   const Allocation& allocation(int job) const { return occupancy_.of(job); }
-  WaitReason reason(int job) const {
-    const Wait& wait = waits_[static_cast<size_t>(job)];
-    return wait.first[static_cast<size_t>(wait.now)];
-  }
+  WaitReason reason(int job) const { return waits_.now(job); }
   Outcome& outcome() { return out_; }
 
   Result<Outcome> never_ends() const {
@@ -85,12 +89,6 @@ class Rounds::Loop {
   }
 
  private:
-  struct Wait {
-    std::array<double, 4> seconds{};  // by kind
-    std::array<WaitReason, 4> first;  // by kind: the first that was found
-    WaitKind now = WaitKind::kNone;
-  };
-
   // Returns the end of the next round in which something can change.
   double next_round(double last_s) const {
     const double round = options_.round_s;
@@ -108,45 +106,45 @@ class Rounds::Loop {
     occupancy_.take_back(ending.job);
     out_.changes.push_back({ending.at_s, ending.job, {}});
     std::erase(active_, ending.job);
-    const Wait& wait = waits_[static_cast<size_t>(ending.job)];
-    const auto most = std::max_element(wait.seconds.begin(), wait.seconds.end());
-    if (*most > 0) job.waits_for = wait.first[static_cast<size_t>(most - wait.seconds.begin())];
-    for (const double seconds : wait.seconds) job.waited_s += seconds;
+    job.waits_for = waits_.longest(ending.job);
+    job.waited_s = waits_.seconds(ending.job);
+    waits_.set(ending.job, false);
   }
 
-  void count_waiting(double seconds) {
-    for (const int job : active_) {
-      if (!occupancy_.of(job).empty()) continue;
-      Wait& wait = waits_[static_cast<size_t>(job)];
-      wait.seconds[static_cast<size_t>(wait.now)] += seconds;
-    }
+  bool is_done(int job) const { return out_.jobs[static_cast<size_t>(job)].end_s >= 0; }
+
+  JobView view_of(int job) const {
+    const Usage& usage = workers_.usage(job);
+    return {.id = job,
+            .spec = &jobs_[static_cast<size_t>(job)],
+            .run = &workers_.run(job),
+            .allocation = occupancy_.of(job),
+            .held_s = usage.held_s,
+            .gpu_seconds = usage.gpu_seconds,
+            .switches = usage.switches,
+            .started_s = usage.started_s,
+            .last_change_s = usage.last_change_s};
   }
 
-  View view() const {
-    View out{.now_s = now_s_,
-             .round_s = options_.round_s,
-             .switch_s = options_.switching.seconds,
-             .machines = &machines_,
-             .jobs = {},
-             .arrived = seen_};
-    out.jobs.reserve(active_.size());
-    for (const int job : active_) {
-      const Usage& usage = workers_.usage(job);
-      out.jobs.push_back({.id = job,
-                          .spec = &jobs_[static_cast<size_t>(job)],
-                          .run = &workers_.run(job),
-                          .allocation = occupancy_.of(job),
-                          .held_s = usage.held_s,
-                          .gpu_seconds = usage.gpu_seconds,
-                          .switches = usage.switches,
-                          .started_s = usage.started_s,
-                          .last_change_s = usage.last_change_s});
+  // Brings the view up to date. What is shown of a job changes only while it has GPUs, so of the many
+  // that may wait none is looked up. Where the list of jobs has grown, addresses have changed, too.
+  void refresh() {
+    view_.now_s = now_s_;
+    view_.arrived = seen_;
+    if (is_stale_ || shown_ != jobs_.size()) view_.jobs.clear();
+    is_stale_ = false;
+    shown_ = jobs_.size();
+    for (JobView& job : view_.jobs) {
+      if (!job.allocation.empty()) job = view_of(job.id);
     }
-    return out;
+    first_new_ = view_.jobs.size();
+    for (size_t i = first_new_; i < active_.size(); ++i)
+      view_.jobs.push_back(view_of(active_[i]));
   }
 
   void decide() {
-    const View seen = view();
+    refresh();
+    const View& seen = view_;
     const auto start = std::chrono::steady_clock::now();
     Decision decision = policy_.decide(seen);
     const double took = seconds_since(start);
@@ -158,58 +156,50 @@ class Rounds::Loop {
                   decision.allocations.size(), seen.jobs.size());
     const double after = policy_.wakes_after(seen);
     wakes_s_ = after == kNever ? kNever : now_s_ + after;
-    apply(seen, decision);
-    give_reasons(seen);
+    apply(decision);
+    give_reasons();
   }
 
   // Takes all GPUs back that change hands, and then gives them. GPUs on which a job cannot run are not
   // given to it.
-  void apply(const View& seen, Decision& decision) {
+  void apply(Decision& decision) {
     std::vector<size_t> changed;
-    for (size_t i = 0; i < seen.jobs.size(); ++i) {
-      if (decision.allocations[i] == seen.jobs[i].allocation) continue;
-      const Shape shape = machines_.shape(decision.allocations[i]);
-      if (!shape.gpus.empty() && !seen.jobs[i].model().runs_on(shape)) {
-        decision.allocations[i] = {};
-        if (seen.jobs[i].allocation.empty()) continue;
+    for (size_t i = 0; i < view_.jobs.size(); ++i) {
+      const JobView& job = view_.jobs[i];
+      if (decision.allocations[i] != job.allocation) {
+        const Shape shape = machines_.shape(decision.allocations[i]);
+        if (!shape.gpus.empty() && !job.model().runs_on(shape)) decision.allocations[i] = {};
+      }
+      if (decision.allocations[i] == job.allocation) {
+        if (i >= first_new_ && job.allocation.empty()) waits_.set(job.id, true);
+        continue;
       }
       changed.push_back(i);
-      occupancy_.take_back(seen.jobs[i].id);
+      occupancy_.take_back(job.id);
     }
     for (const size_t i : changed) {
-      const int job = seen.jobs[i].id;
+      const int job = view_.jobs[i].id;
       occupancy_.give(job, decision.allocations[i]);
       workers_.place(job, decision.allocations[i], now_s_);
+      waits_.set(job, decision.allocations[i].empty());
       out_.changes.push_back({now_s_, job, std::move(decision.allocations[i])});
+      view_.jobs[i] = view_of(job);
     }
     is_changed_ = !changed.empty();
   }
 
-  void give_reasons(const View& seen) {
-    WaitFacts facts{occupancy_.free_gpus(), occupancy_.nodes_with_free(), {}};
-    QueuePoint point{now_s_, 0, 0, machines_.gpus() - facts.free_gpus};
-    bool is_sorted = false;
-    for (const JobView& job : seen.jobs) {
-      if (!occupancy_.of(job.id).empty()) {
-        ++point.running;
-        continue;
-      }
-      Wait& wait = waits_[static_cast<size_t>(job.id)];
-      wait.now = wait_kind(*job.spec, machines_, facts);
-      WaitReason& first = wait.first[static_cast<size_t>(wait.now)];
-      if (first.kind == WaitKind::kNone) {
-        if (!is_sorted) facts.releases = releases(seen);
-        is_sorted = true;
-        first = wait_reason(*job.spec, jobs_, machines_, facts, point.waiting, now_s_);
-      }
-      ++point.waiting;
-    }
-    if (is_changed_ || point.waiting > 0) out_.queue.push_back(point);
+  void give_reasons() {
+    const WaitFacts facts{occupancy_.free_gpus(), occupancy_.nodes_with_free(), {}};
+    waits_.judge(facts, [this] { return releases(); }, now_s_);
+    const int waiting = static_cast<int>(waits_.waiting());
+    const int running = static_cast<int>(active_.size()) - waiting;
+    if (is_changed_ || waiting > 0)
+      out_.queue.push_back({now_s_, waiting, running, machines_.gpus() - facts.free_gpus});
   }
 
-  std::vector<WaitFacts::Release> releases(const View& seen) const {
+  std::vector<WaitFacts::Release> releases() const {
     std::vector<WaitFacts::Release> out;
-    for (const JobView& job : seen.jobs) {
+    for (const JobView& job : view_.jobs) {
       const int gpus = occupancy_.of(job.id).gpus();
       if (gpus > 0) out.push_back({workers_.end_s(job.id), gpus, job.id});
     }
@@ -225,12 +215,15 @@ class Rounds::Loop {
   ControllerOptions options_;
   Admission admission_;
   Occupancy occupancy_;
-  std::vector<Wait> waits_;
+  Waits waits_;
   std::vector<int> active_;  // submitted and not done
+  View view_;                // of the active jobs
+  size_t shown_ = 0;         // jobs that there were when the view was made
+  size_t first_new_ = 0;     // place in the view of the first job that it did not have before
   Outcome out_;
   size_t seen_ = 0, done_ = 0, idle_ = 0;
   double now_s_ = 0, wakes_s_ = kNever;
-  bool is_changed_ = false;
+  bool is_changed_ = false, is_stale_ = false;
 };
 
 Rounds::Rounds(const std::vector<JobSpec>& jobs, const Machines& machines, Policy& policy,

@@ -11,6 +11,9 @@ namespace {
 
 constexpr double kPower = 1.5;  // of completion times: above 1, so that long ones count more
 constexpr double kLate = 20;    // how many times a second past a deadline counts
+// With prices: what a missed deadline counts, and a second of completion time, so that of equally cheap
+// futures the shorter one is taken.
+constexpr double kMissed = 1e9, kSecond = 1e-9;
 
 bool is_here(const FluidJob& job) { return job.left > 0 && job.arrives_s <= 0; }
 
@@ -25,12 +28,25 @@ struct Offer {
 
 }  // namespace
 
-Futures::Futures(std::vector<GpuOption> options, std::vector<int> budget, double switch_s)
-    : options_(std::move(options)), budget_(std::move(budget)), switch_s_(switch_s) {}
+Futures::Futures(std::vector<GpuOption> options, std::vector<int> budget, double switch_s,
+                 std::vector<double> prices)
+    : options_(std::move(options)),
+      budget_(std::move(budget)),
+      switch_s_(switch_s),
+      prices_(std::move(prices)) {}
+
+double Futures::time_of(const FluidJob& job, size_t option) const {
+  const double pause = static_cast<int>(option) == job.current ? job.pause_s : switch_s_;
+  return job.left * job.seconds[option] + pause;
+}
+
+double Futures::price_of(const FluidJob& job, size_t option) const {
+  const GpuOption& own = options_[option];
+  return prices_[static_cast<size_t>(own.type)] * own.gpus * time_of(job, option);
+}
 
 double Futures::value(const FluidJob& job, size_t option, double scale) const {
-  const double pause = static_cast<int>(option) == job.current ? job.pause_s : switch_s_;
-  const double time = job.left * job.seconds[option] + pause;
+  const double time = time_of(job, option);
   return time < kNever ? scale / std::max(time, 1e-9) : 0;
 }
 
@@ -53,10 +69,6 @@ std::vector<int> Futures::in_order(const std::vector<FluidJob>& jobs) const {
 
 std::vector<int> Futures::shortest(const std::vector<FluidJob>& jobs) const {
   std::vector<int> out(jobs.size(), -1), left = budget_;
-  const auto time_of = [&](const FluidJob& job, size_t option) {
-    const double pause = static_cast<int>(option) == job.current ? job.pause_s : switch_s_;
-    return job.left * job.seconds[option] + pause;
-  };
   std::vector<std::pair<double, size_t>> order;
   for (size_t i = 0; i < jobs.size(); ++i) {
     if (!is_here(jobs[i])) continue;
@@ -161,12 +173,64 @@ std::vector<int> Futures::greedy(const std::vector<FluidJob>& jobs, double expon
   return out;
 }
 
+std::vector<int> Futures::by_price(const std::vector<FluidJob>& jobs, bool waits) const {
+  std::vector<int> out(jobs.size(), -1), left = budget_;
+  std::vector<std::pair<double, size_t>> order;  // by the time that a job can still wait
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    if (!is_here(jobs[i])) continue;
+    double least = kNever;
+    for (size_t k = 0; k < options_.size(); ++k) least = std::min(least, time_of(jobs[i], k));
+    // A deadline that cannot be kept any more counts as none, so that it costs no other job its own.
+    const double slack = least == kNever ? kNever : jobs[i].deadline_s - least;
+    order.emplace_back(slack < 0 ? kNever : slack, i);
+  }
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [slack, i] : order) {
+    const FluidJob& job = jobs[i];
+    int cheapest = -1, fitting = -1, fastest = -1;  // in time; in time and fits; fits
+    const auto is_better = [](double value, double than, int than_option) {
+      return than_option < 0 || value < than * (1 - 1e-12);
+    };
+    double cheapest_price = 0, fitting_price = 0, fastest_s = 0;
+    for (size_t k = 0; k < options_.size(); ++k) {
+      const double seconds = time_of(job, k);
+      if (seconds == kNever || options_[k].gpus < job.guaranteed) continue;
+      const double price = price_of(job, k);
+      const bool fits = options_[k].gpus <= left[static_cast<size_t>(options_[k].type)];
+      const bool in_time = slack == kNever || seconds <= job.deadline_s;
+      const int option = static_cast<int>(k);
+      if (in_time && is_better(price, cheapest_price, cheapest)) {
+        cheapest = option;
+        cheapest_price = price;
+      }
+      if (fits && in_time && is_better(price, fitting_price, fitting)) {
+        fitting = option;
+        fitting_price = price;
+      }
+      if (fits && is_better(seconds, fastest_s, fastest)) {
+        fastest = option;
+        fastest_s = seconds;
+      }
+    }
+    if (waits && cheapest >= 0 && (fitting < 0 || cheapest_price < fitting_price * (1 - 1e-12)))
+      continue;
+    out[i] = fitting >= 0 ? fitting : fastest;
+    if (out[i] < 0) continue;
+    const GpuOption& own = options_[static_cast<size_t>(out[i])];
+    left[static_cast<size_t>(own.type)] -= own.gpus;
+  }
+  return out;
+}
+
 std::vector<int> Futures::share(const std::vector<FluidJob>& jobs, const ShareRule& rule,
                                 bool is_first) const {
   switch (rule.kind) {
     case ShareRule::Kind::kInOrder: return in_order(jobs);
     case ShareRule::Kind::kShortest: return shortest(jobs);
     case ShareRule::Kind::kKeep: return greedy(jobs, rule.exponent, is_first);
+    case ShareRule::Kind::kCheapest: return by_price(jobs, false);
+    case ShareRule::Kind::kPatient: return by_price(jobs, true);
     case ShareRule::Kind::kGreedy: break;
   }
   return greedy(jobs, rule.exponent, false);
@@ -176,10 +240,19 @@ double Futures::play(std::vector<FluidJob> jobs, const ShareRule& rule, std::vec
                      int most_steps) const {
   double now = 0, sum = 0;
   const auto finish = [&](FluidJob& job, double at) {
+    job.left = 0;
+    if (!prices_.empty()) {
+      const double late = job.deadline_s < kNever ? at - job.deadline_s : 0;
+      sum += kSecond * at + (late > 1e-6 ? kMissed : 0);
+      return;
+    }
     sum += job.weight * std::pow(std::max(at - job.arrives_s, 0.0), kPower);
     if (job.deadline_s < kNever)
       sum += job.weight * std::pow(kLate * std::max(0.0, at - job.deadline_s), kPower);
-    job.left = 0;
+  };
+  const auto pay = [&](size_t option, double seconds) {
+    if (prices_.empty()) return;
+    sum += prices_[static_cast<size_t>(options_[option].type)] * options_[option].gpus * seconds;
   };
   for (int step = 0; step < most_steps; ++step) {
     double next = kNever;
@@ -198,6 +271,7 @@ double Futures::play(std::vector<FluidJob> jobs, const ShareRule& rule, std::vec
     if (next == kNever) break;
     for (FluidJob& job : jobs) {
       if (job.left <= 0 || job.arrives_s > now || job.current < 0) continue;
+      pay(static_cast<size_t>(job.current), next);
       const double worked = std::max(0.0, next - job.pause_s);
       job.pause_s = std::max(0.0, job.pause_s - next);
       job.left -= worked / job.seconds[static_cast<size_t>(job.current)];
@@ -221,6 +295,7 @@ double Futures::play(std::vector<FluidJob> jobs, const ShareRule& rule, std::vec
     double best = kNever;
     for (const double seconds : job.seconds) best = std::min(best, seconds);
     const double own = job.current >= 0 ? job.seconds[static_cast<size_t>(job.current)] : 2 * best;
+    if (job.current >= 0) pay(static_cast<size_t>(job.current), job.left * std::min(own, 1e12));
     finish(job, std::max(now, job.arrives_s) + job.left * std::min(own, 1e12));
   }
   return sum;

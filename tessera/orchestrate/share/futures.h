@@ -40,6 +40,11 @@ struct ShareRule {
     kInOrder,  // asked options in order of arrival; the first that does not fit holds the others up
     kShortest,  // the job that could end soonest takes the GPUs with which it does, then the next
     kKeep,      // at the first step no running job changes; then as kGreedy
+    // By price: the jobs in ascending order of the time that they can still wait; each takes the
+    // cheapest option that fits and keeps its deadline, or if there is none the fastest that fits. A
+    // deadline that no option keeps counts as none.
+    kCheapest,
+    kPatient,  // as kCheapest, but a job waits where a cheaper option would keep its deadline
   };
   Kind kind = Kind::kGreedy;
   double exponent = 1;
@@ -47,16 +52,18 @@ struct ShareRule {
 
 class Futures {
  public:
-  // `budget`: GPUs by type.
-  Futures(std::vector<GpuOption> options, std::vector<int> budget, double switch_s);
+  // `budget`: GPUs by type. `prices`: of a GPU, by type; empty: play() sums times.
+  Futures(std::vector<GpuOption> options, std::vector<int> budget, double switch_s,
+          std::vector<double> prices = {});
   const std::vector<GpuOption>& options() const { return options_; }
 
   // Returns an option for each job, -1 for none. Jobs that have not arrived get none.
   std::vector<int> share(const std::vector<FluidJob>& jobs, const ShareRule& rule,
                          bool is_first) const;
   // Returns the weighted sum of the completion times (from the arrival to the end) to the power 1.5,
-  // and of what is past deadlines, which counts many times. At most so many steps are played; what is
-  // left then counts at its option.
+  // and of what is past deadlines, which counts many times. With prices: of the prices of the GPU
+  // seconds, and far above these of missed deadlines. At most so many steps are played; what is left
+  // then counts at its option.
   double play(std::vector<FluidJob> jobs, const ShareRule& rule, std::vector<int> first,
               int most_steps) const;
 
@@ -64,11 +71,16 @@ class Futures {
   std::vector<int> in_order(const std::vector<FluidJob>& jobs) const;
   std::vector<int> shortest(const std::vector<FluidJob>& jobs) const;
   std::vector<int> greedy(const std::vector<FluidJob>& jobs, double exponent, bool keeps) const;
+  std::vector<int> by_price(const std::vector<FluidJob>& jobs, bool waits) const;
   double value(const FluidJob& job, size_t option, double scale) const;
+  // Returns the seconds that the job still needs with an option, and what they cost.
+  double time_of(const FluidJob& job, size_t option) const;
+  double price_of(const FluidJob& job, size_t option) const;
 
   std::vector<GpuOption> options_;
   std::vector<int> budget_;
   double switch_s_;
+  std::vector<double> prices_;
 };
 
 }  // namespace tessera::share

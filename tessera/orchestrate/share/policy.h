@@ -56,16 +56,26 @@ class Policy {
   virtual double wakes_after(const View& view) const { return view.round_s; }
 };
 
+// What a policy makes small.
+enum class Objective : uint8_t {
+  kTime,  // completion times
+  kCost,  // missed deadlines, and then what the held GPUs cost
+};
+
 struct PolicyOptions {
   uint64_t seed = 1;
+  Objective objective = Objective::kTime;
+  std::vector<double> prices = {};  // USD an hour of a GPU, by type of the machines; of kCost
 };
 
 struct PolicyInfo {
   std::string name, summary;
   std::unique_ptr<Policy> (*make)(const PolicyOptions& options);
+  bool has_cost = false;  // whether it knows Objective::kCost
 };
 const std::vector<PolicyInfo>& policies();
-// Returns the policy of this name. Errors: an unknown name, with the nearest one.
+// Returns the policy of this name. Errors: an unknown name, with the nearest one; an objective that the
+// policy does not know.
 Result<std::unique_ptr<Policy>> make_policy(const std::string& name, const PolicyOptions& options);
 
 }  // namespace tessera::share

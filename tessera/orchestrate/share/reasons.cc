@@ -31,9 +31,9 @@ std::string time_text(double seconds) {
   return minutes < 24 * 60 ? clock : fmt::format("day {}, {}", minutes / (24 * 60) + 1, clock);
 }
 
-WaitKind wait_kind(const JobSpec& job, const Machines& machines, const WaitFacts& facts) {
-  if (facts.free_gpus < job.gpus) return WaitKind::kFull;
-  const int nodes = (job.gpus + machines.largest_node() - 1) / machines.largest_node();
+WaitKind wait_kind(int asked_gpus, const Machines& machines, const WaitFacts& facts) {
+  if (facts.free_gpus < asked_gpus) return WaitKind::kFull;
+  const int nodes = (asked_gpus + machines.largest_node() - 1) / machines.largest_node();
   return facts.nodes_with_free > nodes &&
                  facts.free_gpus < facts.nodes_with_free * machines.largest_node()
              ? WaitKind::kScattered
@@ -42,7 +42,7 @@ WaitKind wait_kind(const JobSpec& job, const Machines& machines, const WaitFacts
 
 WaitReason wait_reason(const JobSpec& job, const std::vector<JobSpec>& jobs,
                        const Machines& machines, const WaitFacts& facts, int ahead, double now_s) {
-  WaitReason out{wait_kind(job, machines, facts), "", now_s};
+  WaitReason out{wait_kind(job.gpus, machines, facts), "", now_s};
   const std::string others = ahead > 0 ? fmt::format("; {} job{} submitted before it wait{}", ahead,
                                                      ahead == 1 ? "" : "s", ahead == 1 ? "s" : "")
                                        : "";

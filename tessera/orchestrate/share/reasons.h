@@ -33,8 +33,8 @@ struct WaitFacts {
   std::vector<Release> releases;
 };
 
-// Returns the kind of reason that holds for a job that waits.
-WaitKind wait_kind(const JobSpec& job, const Machines& machines, const WaitFacts& facts);
+// Returns the kind of reason that holds for a job that asks for so many GPUs and waits.
+WaitKind wait_kind(int asked_gpus, const Machines& machines, const WaitFacts& facts);
 // Returns the reason in words. `ahead`: how many jobs were submitted before it and wait, too.
 WaitReason wait_reason(const JobSpec& job, const std::vector<JobSpec>& jobs,
                        const Machines& machines, const WaitFacts& facts, int ahead, double now_s);

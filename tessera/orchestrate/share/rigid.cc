@@ -45,6 +45,7 @@ Decision run_in_order(const View& view, const std::vector<size_t>& order, bool h
 std::vector<size_t> sorted_by(size_t count, const std::vector<double>& keys) {
   std::vector<size_t> out(count);
   std::iota(out.begin(), out.end(), size_t{0});
+  if (std::is_sorted(keys.begin(), keys.end())) return out;  // as by submission: no search
   std::stable_sort(out.begin(), out.end(), [&](size_t a, size_t b) { return keys[a] < keys[b]; });
   return out;
 }
