@@ -55,6 +55,8 @@ class LiveWorkers : public Workers {
   // Looks at the jobs. `shown`: how many jobs the policy has seen; others do not end yet. Faults: those
   // of the back end.
   Result<Observation> observe(size_t shown);
+  // Returns the nodes that were out of service when observe() looked.
+  std::set<int> nodes_out() const { return backend_->nodes_out(); }
   void tell(Observation observation) { told_ = std::move(observation); }
   // Starts and stops jobs as it was decided. A job that was lost is started again.
   Status carry_out();

@@ -90,7 +90,7 @@ class SlurmJob : public RunningJob {
     if (!listing_->is_known) return {};
     const slurm::Listed* first = find(ids_.front());
     if (first != nullptr && !first->has_ended()) return lost_part(*first);
-    const std::optional<End> out = first == nullptr ? lost(0, "is no longer there") : how(*first);
+    std::optional<End> out = first == nullptr ? lost(0, "is no longer there") : how(*first);
     if (out) (void)slurm::cancel(others());  // what this leaves alone, end_others() ends
     return out;
   }
@@ -188,13 +188,16 @@ class Slurm : public Backend {
   }
 
   Status look() override {
-    if (const Status done = list(); !done) {
-      // A controller of Slurm that is started again says nothing meanwhile.
-      listing_->is_known = false;
-      if (Clock::now() - last_answer_ > kMostSilence) return done;
-    }
+    Status done = list();
+    if (done) done = look_at_nodes();
+    if (done) return done;
+    // A controller of Slurm that is started again says nothing meanwhile.
+    listing_->is_known = false;
+    if (Clock::now() - last_answer_ > kMostSilence) return done;
     return {};
   }
+
+  std::set<int> nodes_out() const override { return nodes_out_; }
 
   Status end_others() override {
     if (!listing_->is_known) return {};
@@ -207,6 +210,25 @@ class Slurm : public Backend {
   }
 
  private:
+  // Finds out which nodes are not in service. Only what two looks in a row find is true: Slurm's
+  // controller may know nothing of its nodes when it has just been started.
+  Status look_at_nodes() {
+    TESSERA_TRY(const std::vector<BackendNode> up, slurm::nodes_up());
+    std::set<int> out;
+    for (size_t i = 0; i < setup_.nodes.size(); ++i) {
+      const bool is_up = std::any_of(up.begin(), up.end(), [&](const BackendNode& node) {
+        return node.name == setup_.nodes[i];
+      });
+      if (!is_up) out.insert(static_cast<int>(i));
+    }
+    nodes_out_.clear();
+    for (const int node : out) {
+      if (missing_.count(node) > 0) nodes_out_.insert(node);
+    }
+    missing_ = std::move(out);
+    return {};
+  }
+
   std::string scripts() const { return setup_.folder + "/slurm"; }
 
   Status list() {
@@ -311,6 +333,7 @@ class Slurm : public Backend {
 
   BackendSetup setup_;
   std::shared_ptr<Listing> listing_ = std::make_shared<Listing>();
+  std::set<int> missing_, nodes_out_;  // in the last look, and in the last two
   Clock::time_point last_answer_ = Clock::now();
 };
 
@@ -322,7 +345,9 @@ Result<std::vector<BackendNode>> slurm_nodes() {
     return invalid_input(fmt::format(
         "--backend slurm: expected the programs of Slurm in PATH, found no {}", program));
   }
-  return slurm::nodes_up();
+  TESSERA_TRY(std::vector<BackendNode> out, slurm::nodes_up());
+  if (!out.empty()) return out;
+  return invalid_input("--backend slurm: expected nodes with GPUs that are up, found none");
 }
 
 Result<std::unique_ptr<Backend>> make_slurm(const BackendSetup& setup) {
