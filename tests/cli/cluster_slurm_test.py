@@ -182,7 +182,7 @@ class Slurm(RuntimeTest):
         [(_, node)] = self.workers("a")
         self.cluster.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
         self.cluster.wait_for("a worker job elsewhere", lambda: [where for _, where in self.workers("a") if where != node])
-        self.cluster.heal()
+        self.cluster.resume()
         self.cluster.wait_for("the node", lambda: json.loads(self.ask("status", "--json").out)["nodes"] == [4] * 16)
         self.wait_until_idle()
         self.expect_loss("a", 600)
@@ -236,8 +236,8 @@ class Slurm(RuntimeTest):
         self.wait_for_step("a", 20)
         self.cluster.kill("slurmctld")
         self.cluster.start("slurmctld", "slurmctld", "-D")
-        # Slurm forgets what it has not saved yet, and may drain the node when it gives the number of a job again: the job
-        # begins anew elsewhere.
+        # Slurm goes on from its last saved state: it may have forgotten the job, and drain its node when it gives the same number
+        # again, or hold the job anew. Then the job begins anew.
         self.wait_until_idle()
         self.expect_loss("a", 400)
         self.expect_equal_replay()

@@ -145,15 +145,17 @@ class SlurmCluster:
         """What a program of Slurm prints; "" if it fails."""
         return subprocess.run(words, env=self.environment, capture_output=True, text=True, check=False, timeout=60).stdout
 
+    def resume(self):
+        """Brings nodes back that Slurm has drained. Returns the states of all."""
+        nodes = [line.split() for line in self.run("sinfo", "--noheader", "--Node", "--format=%N %T").splitlines()]
+        for name, state in nodes:
+            if state.startswith("drain") or state.startswith("down"):
+                self.run("scontrol", "update", f"nodename={name}", "state=resume")
+        return [state for _, state in nodes]
+
     def heal(self):
-        """Waits until all nodes are idle. A node that Slurm has drained comes back."""
-        def are_idle():
-            nodes = [line.split() for line in self.run("sinfo", "--noheader", "--Node", "--format=%N %T").splitlines()]
-            for name, state in nodes:
-                if state.startswith("drain") or state.startswith("down"):
-                    self.run("scontrol", "update", f"nodename={name}", "state=resume")
-            return [state for _, state in nodes] == ["idle"] * NODES
-        self.wait_for("idle nodes", are_idle)
+        """Waits until all nodes are idle."""
+        self.wait_for("idle nodes", lambda: self.resume() == ["idle"] * NODES)
 
     def jobs(self):
         """The jobs that wait or run: a list of (id, node or "", state, comment)."""

@@ -131,18 +131,26 @@ class SlurmJob : public RunningJob {
     return *end;
   }
 
-  // Finds out whether a node's worker job is gone while the first goes on, in two looks: the first one
-  // ends the others just before itself.
+  // Returns what is wrong with a worker job while the first one has not ended; "" if nothing is.
+  std::string fault_of(size_t part) const {
+    const slurm::Listed* job = find(ids_[part]);
+    if (part > 0 && (job == nullptr || job->has_ended())) return "of one of its nodes has ended";
+    // A controller of Slurm that was killed goes on from its last saved state.
+    if (job != nullptr && job->state == "PENDING" && job->reason == "JobHeldUser")
+      return "is held again";
+    return "";
+  }
+
+  // Finds out whether a worker job is lost while the first goes on, in two looks: the first one ends
+  // the others just before itself.
   std::optional<End> lost_part(const slurm::Listed& first) {
-    size_t gone = 0;
-    for (size_t part = 1; part < ids_.size() && gone == 0; ++part) {
-      const slurm::Listed* other = find(ids_[part]);
-      if (other == nullptr || other->has_ended()) gone = part;
-    }
-    if (gone == 0 || first.state == "COMPLETING") return {};
-    if (!std::exchange(has_missed_, true)) return {};
+    if (first.state == "COMPLETING") return {};
+    size_t part = 0;
+    while (part < ids_.size() && fault_of(part).empty()) ++part;
+    const bool was_missed = std::exchange(has_missed_, part < ids_.size());
+    if (!has_missed_ || !was_missed) return {};
     (void)slurm::cancel(ids_);
-    return lost(gone, "of one of its nodes has ended");
+    return lost(part, fault_of(part));
   }
 
   std::shared_ptr<Listing> listing_;
