@@ -138,6 +138,26 @@ class SlurmWords(RuntimeTest):
         self.assertEqual(self.workers(), [])
         self.assertEqual(self.ask("replay").code, 0)
 
+    def test_jobs_leave_a_node_that_slurm_takes_out_of_service_until_it_is_back(self):
+        self.serve()
+        self.submit("a", steps=100000)
+        self.wait_for(lambda: self.workers() == ["1"])
+        down = self.write("slurm programs/down", "n0")
+        self.wait_for(lambda: self.workers() == ["2"])
+        self.assertIn(["update", "jobid=2", "reqnodelist=n1"], fake_slurm.calls(self.slurm, "scontrol"))
+        self.assertEqual(json.loads(self.ask("status", "--json").out)["nodes"], [0, 4])
+        self.server.kill()  # whoever goes on with the journal knows it
+        self.server.wait()
+        self.server.stderr.close()
+        self.serve()
+        self.assertEqual(json.loads(self.ask("status", "--json").out)["nodes"], [0, 4])
+        os.unlink(down)
+        self.wait_for(lambda: json.loads(self.ask("status", "--json").out)["nodes"] == [4, 4])
+        self.assertEqual(self.workers(), ["2"])
+        self.ask("cancel", "a")
+        self.assertEqual(self.server.wait(timeout=60), 0)
+        self.assertEqual(self.ask("replay").code, 0)
+
     def test_a_job_that_fails_or_is_refused_says_why(self):
         self.serve()
         self.submit("a", "--plan", "nonsense({})", "--gpus", "2")

@@ -1,7 +1,7 @@
 """The programs of Slurm that the controller asks, for machines without Slurm: install() puts them into a folder for PATH.
 
 Jobs are processes of this machine. Every call is a line of calls.jsonl: a program and its arguments. A file named `silent` in
-the folder makes all of them fail as they do without slurmctld, and `refuses` makes sbatch fail.
+the folder makes all of them fail as they do without slurmctld, `refuses` makes sbatch fail, and `down` has names of nodes.
 """
 import json
 import os
@@ -81,7 +81,9 @@ def main():
         sys.exit("slurm_load: error: Unable to contact slurm controller (connect failure)")
     numbers = sorted(int(path.name) for path in (folder / "jobs").iterdir())
     if name == "sinfo":
-        print("\n".join(NODES))
+        down = (folder / "down").read_text(encoding="utf-8").split() if (folder / "down").exists() else []
+        print("\n".join("|".join([name, "drained*" if name in down else state, resources])
+                        for name, state, resources in (node.split("|") for node in NODES)))
     elif name == "squeue":
         print("\n".join(["77|RUNNING|None|(null)"] + [Job(folder, number).line() for number in numbers]))
     elif name == "sbatch":

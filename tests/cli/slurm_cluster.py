@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 NODES, GPUS = 16, 4
@@ -72,9 +73,8 @@ def free_ports(count):
     raise AssertionError("no free ports")
 
 
-def kill_processes_of(job, folder):
-    """Kills what a Slurm job of this folder has started, and what starts it for the agent. Returns how many processes."""
-    victims = []
+def processes_of(folder, job=None):
+    """The processes of the cluster in the folder: all, or what a job has started and what starts it for the agent."""
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{entry}/environ", "rb") as file:
@@ -83,12 +83,26 @@ def kill_processes_of(job, folder):
                 words = file.read()
         except OSError:
             continue  # it has ended meanwhile
-        is_of_folder = any(variable.startswith(b"SLURM_CONF=" + folder.encode()) for variable in variables)
-        if is_of_folder and (f"SLURM_JOB_ID={job}".encode() in variables or words.startswith(f"slurmstepd: [{job}.".encode())):
-            victims.append(int(entry))
+        is_of_job = job is None or f"SLURM_JOB_ID={job}".encode() in variables or words.startswith(f"slurmstepd: [{job}.".encode())
+        if is_of_job and f"SLURM_CONF={folder}/slurm.conf".encode() in variables:
+            yield int(entry)
+
+
+def kill_processes_of(folder, job=None):
+    victims = list(processes_of(folder, job))
     for victim in victims:
-        os.kill(victim, signal.SIGKILL)
+        try:
+            os.kill(victim, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
     return len(victims)
+
+
+def guard(folder):
+    """Waits until the test has ended, however that was, and kills what it has left."""
+    sys.stdin.read()
+    while kill_processes_of(folder):
+        pass
 
 
 class SlurmCluster:
@@ -97,6 +111,7 @@ class SlurmCluster:
         self.processes = {}
         self.environment = {**os.environ, "SLURM_CONF": f"{self.folder}/slurm.conf"}
         os.makedirs(f"{self.folder}/state")
+        self.guard = subprocess.Popen([sys.executable, __file__, self.folder], stdin=subprocess.PIPE, start_new_session=True)
         for gpu in range(GPUS):
             os.mknod(f"{self.folder}/nvidia{gpu}", 0o20666, os.makedev(1, 3))
         port = free_ports(NODES + 1)
@@ -106,7 +121,7 @@ class SlurmCluster:
         self.start("slurmctld", "slurmctld", "-D")
         for node in range(NODES):
             self.start_node(node)
-        self.wait_for("idle nodes", lambda: self.run("sinfo", "--noheader", "--Node", "--format=%T").split() == ["idle"] * NODES)
+        self.heal()
 
     def write(self, name, text):
         with open(f"{self.folder}/{name}", "w", encoding="utf-8") as file:
@@ -129,6 +144,18 @@ class SlurmCluster:
     def run(self, *words):
         """What a program of Slurm prints; "" if it fails."""
         return subprocess.run(words, env=self.environment, capture_output=True, text=True, check=False, timeout=60).stdout
+
+    def resume(self):
+        """Brings nodes back that Slurm has drained. Returns the states of all."""
+        nodes = [line.split() for line in self.run("sinfo", "--noheader", "--Node", "--format=%N %T").splitlines()]
+        for name, state in nodes:
+            if state.startswith("drain") or state.startswith("down"):
+                self.run("scontrol", "update", f"nodename={name}", "state=resume")
+        return [state for _, state in nodes]
+
+    def heal(self):
+        """Waits until all nodes are idle."""
+        self.wait_for("idle nodes", lambda: self.resume() == ["idle"] * NODES)
 
     def jobs(self):
         """The jobs that wait or run: a list of (id, node or "", state, comment)."""
@@ -159,3 +186,9 @@ class SlurmCluster:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        self.guard.stdin.close()
+        self.guard.wait()
+
+
+if __name__ == "__main__":
+    guard(sys.argv[1])

@@ -88,9 +88,10 @@ bool read_until(Clock::time_point until, Pipe& out, Pipe& errors, ProgramAnswer&
 Result<ProgramAnswer> ask_program(const std::vector<std::string>& words,
                                   std::chrono::milliseconds limit) {
   const std::string file = find_program(words[0]);
-  if (file.empty())
+  if (file.empty()) {
     return invalid_input(
         fmt::format("expected the program {} in PATH, found none of this name", words[0]));
+  }
   Pipe out, errors;
   if (!out.is_open() || !errors.is_open())
     return fault(fmt::format("{}: cannot make a pipe", words[0]));

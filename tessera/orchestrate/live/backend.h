@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -55,10 +56,13 @@ class Backend {
   // Starts the job, or goes on with the one of this name that runs on the same nodes already. Faults:
   // the back end does not answer. A job that the back end refuses has ended, with the reason.
   virtual Result<std::unique_ptr<RunningJob>> start(const JobStart& start) = 0;
-  // Finds out how the jobs stand, for their ended(). Faults: the back end has not answered for long.
+  // Finds out how jobs and nodes stand, for ended() and nodes_out(). Faults: the back end has not
+  // answered for long.
   virtual Status look() { return {}; }
   // Returns after how many seconds a job that was told to stop is looked at again.
   virtual double patience_s() const { return 0.05; }
+  // Returns the numbers of the nodes that are out of service.
+  virtual std::set<int> nodes_out() const { return {}; }
   // Ends the jobs of an earlier controller with this journal that start() did not go on with.
   virtual Status end_others() { return {}; }
 };

@@ -19,7 +19,7 @@ namespace tessera::share {
 
 struct JournalEvent {
   double at_s = 0;   // seconds since the first start of the controller
-  std::string kind;  // "open", "submit", "cancel", "drain", "round"
+  std::string kind;  // "open", "submit", "cancel", "drain", "out", "back", "round"
   std::string body;  // JSON
   bool operator==(const JournalEvent&) const = default;
 };

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "tessera/base/json_text.h"
@@ -214,6 +215,12 @@ bool LiveWorkers::fits(const Job& job) const {
                      });
 }
 
+bool LiveWorkers::is_on_lost_node(const Allocation& held) const {
+  const std::set<int> out = backend_->nodes_out();
+  return std::any_of(held.parts.begin(), held.parts.end(),
+                     [&](const Allocation::Part& part) { return out.count(part.node) > 0; });
+}
+
 Status LiveWorkers::start(Job& job) {
   const std::string steer = path_of(job, ".steer");
   std::error_code ignored;
@@ -250,11 +257,12 @@ Status LiveWorkers::change(Job& job) {
   if (job.told) {
     // A job that does not do what it was told is ended. It may have refused the plan.
     const bool is_late = job.log.step() > job.told->at_step + kMostSteps;
-    return is_late ? end(job) : Status();
+    return is_late || is_on_lost_node(job.held) ? end(job) : Status();
   }
   const Allocation wanted = job.wanted();
   if (job.held == wanted) return {};
-  if (!job.log.has_begun()) return end(job);  // nothing is lost
+  // One that has done no step loses nothing, and one on a node that is lost hears nothing.
+  if (!job.log.has_begun() || is_on_lost_node(job.held)) return end(job);
   if (wanted.empty() || !job.process->can_go_on_with(wanted)) return tell(job, {});
   if (!fits(job)) return {};
   if (wanted.gpus() != job.held.gpus()) return tell(job, wanted);

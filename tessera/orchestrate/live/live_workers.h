@@ -59,6 +59,8 @@ class LiveWorkers : public Workers {
   // Looks at the jobs. `shown`: how many jobs the policy has seen; others do not end yet. Faults: those
   // of the back end.
   Result<Observation> observe(size_t shown);
+  // Returns the nodes that were out of service when observe() looked.
+  std::set<int> nodes_out() const { return backend_->nodes_out(); }
   void tell(Observation observation) { told_ = std::move(observation); }
   // Starts, changes and stops jobs as it was decided. A job that was lost is started again.
   Status carry_out();
@@ -116,6 +118,7 @@ class LiveWorkers : public Workers {
   std::string path_of(const Job& job, const char* ending) const;
   void look_at(int number, Job& job);
   bool fits(const Job& job) const;
+  bool is_on_lost_node(const Allocation& held) const;
   Status start(Job& job);
   Status tell(Job& job, const Allocation& to);
   Status change(Job& job);

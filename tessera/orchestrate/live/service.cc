@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <random>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -64,21 +66,6 @@ Result<std::pair<Machines, std::vector<std::string>>> machines_in(const Json& he
   return out;
 }
 
-// Checks that the back end still has the nodes of the journal.
-Status check_nodes(const std::vector<std::string>& names, const std::vector<BackendNode>& found,
-                   const std::string& path) {
-  for (const std::string& name : names) {
-    if (std::none_of(found.begin(), found.end(),
-                     [&](const BackendNode& node) { return node.name == name; })) {
-      return invalid_input(
-          fmt::format("{}: expected the node {} of the journal, found none of this name that is "
-                      "up",
-                      path, name));
-    }
-  }
-  return {};
-}
-
 // Checks that --cluster, if it is given, describes the nodes that the back end has.
 Status check_cluster(const ServiceOptions& options, const std::vector<BackendNode>& nodes) {
   if (options.cluster.empty() && nodes.empty())
@@ -115,6 +102,7 @@ class State {
     } catch (const Json::exception&) {
       return invalid_input("expected nodes with a name, a type and GPUs, found another form");
     }
+    for (const Machines::Node& node : out->machines_.nodes) out->gpus_.push_back(node.gpus);
     TESSERA_TRY(out->policy_,
                 make_policy(text("policy"), {.seed = head.value("seed", uint64_t{1})}));
     out->workers_ = std::make_unique<LiveWorkers>(std::move(folder), out->machines_);
@@ -162,10 +150,22 @@ class State {
     jobs_.push_back(std::move(spec));
   }
 
+  // Closes or opens a node to jobs. A node that a request has drained stays closed.
   void drain(int node) {
-    rounds_->empty_node(node);
-    machines_.nodes[static_cast<size_t>(node)].gpus = 0;
+    close(node);
+    drained_.insert(node);
   }
+  void take_out(int node) {
+    close(node);
+    out_.insert(node);
+  }
+  void bring_back(int node) {
+    out_.erase(node);
+    if (drained_.count(node) > 0) return;
+    machines_.nodes[static_cast<size_t>(node)].gpus = gpus_[static_cast<size_t>(node)];
+    rounds_->fill_node(node, gpus_[static_cast<size_t>(node)]);
+  }
+  const std::set<int>& out() const { return out_; }
 
   // Does a round with what was seen, and returns what was decided.
   std::vector<Change> round(double at_s, Observation observation) {
@@ -185,6 +185,8 @@ class State {
         {"submit", &State::apply_submit},
         {"cancel", &State::apply_cancel},
         {"drain", &State::apply_drain},
+        {"out", &State::apply_out},
+        {"back", &State::apply_back},
         {"round", &State::apply_round}};
     const auto kind = kKinds.find(event.kind);
     if (kind == kKinds.end()) {
@@ -278,11 +280,27 @@ class State {
     return {};
   }
 
-  Status apply_drain(double, const Json& body) {
+  // Returns the node of an event. `is_out`: whether it must be out of service; none: either.
+  Result<int> node_in(const Json& body, std::optional<bool> is_out) const {
     const int node = body.value("node", -1);
-    if (node < 0 || static_cast<size_t>(node) >= machines_.nodes.size())
+    if (node < 0 || static_cast<size_t>(node) >= machines_.nodes.size() ||
+        (is_out && *is_out != (out_.count(node) > 0)))
       return invalid_input("expected a node of the cluster, found another");
+    return node;
+  }
+  Status apply_drain(double, const Json& body) {
+    TESSERA_TRY(const int node, node_in(body, std::nullopt));
     drain(node);
+    return {};
+  }
+  Status apply_out(double, const Json& body) {
+    TESSERA_TRY(const int node, node_in(body, false));
+    take_out(node);
+    return {};
+  }
+  Status apply_back(double, const Json& body) {
+    TESSERA_TRY(const int node, node_in(body, true));
+    bring_back(node);
     return {};
   }
 
@@ -298,8 +316,16 @@ class State {
                     at_s, dumped(recorded), dumped(decided)));
   }
 
+  void close(int node) {
+    if (drained_.count(node) > 0 || out_.count(node) > 0) return;
+    rounds_->empty_node(node);
+    machines_.nodes[static_cast<size_t>(node)].gpus = 0;
+  }
+
   Machines machines_;
   std::vector<std::string> nodes_;  // names by number; none where nodes have none
+  std::vector<int> gpus_;           // of each node when it is open
+  std::set<int> drained_, out_;     // nodes that are closed by a request, and by the back end
   std::string cluster_;
   std::unique_ptr<Policy> policy_;
   std::unique_ptr<LiveWorkers> workers_;
@@ -372,7 +398,8 @@ struct Service::Impl {
   Result<int> node_of(const Json& request) const {
     const Json node = request.value("node", Json());
     const auto& names = state->nodes();
-    const auto found = std::find(names.begin(), names.end(), node);
+    const std::string name = node.is_string() ? node.get<std::string>() : "";
+    const auto found = std::find(names.begin(), names.end(), name);
     if (found != names.end()) return static_cast<int>(found - names.begin());
     const int count = static_cast<int>(state->machines().nodes.size());
     if (node.is_number_integer() && node.get<int64_t>() >= 0 && node.get<int64_t>() < count)
@@ -393,6 +420,23 @@ struct Service::Impl {
 
   Result<Json> status(const Json&) { return state->status(clock() - began_s); }
 
+  // Closes the nodes that the back end has taken out of service since the last round, and opens those
+  // that are back.
+  Status follow_nodes() {
+    const std::set<int> before = state->out(), after = state->workers().nodes_out();
+    for (const int node : after) {
+      if (before.count(node) > 0) continue;
+      TESSERA_TRY_VOID(record(now(), "out", {{"node", node}}));
+      state->take_out(node);
+    }
+    for (const int node : before) {
+      if (after.count(node) > 0) continue;
+      TESSERA_TRY_VOID(record(now(), "back", {{"node", node}}));
+      state->bring_back(node);
+    }
+    return {};
+  }
+
   Result<Json> explain(const Json& request) {
     TESSERA_TRY(const int job, job_of(request));
     return state->job_json(job);
@@ -407,13 +451,13 @@ Service::~Service() = default;
 Result<Service> Service::open(const ServiceOptions& options) {
   TESSERA_TRY(const BackendKind* kind, find_backend(options.backend));
   TESSERA_TRY(const std::vector<BackendNode> nodes, kind->nodes());
-  TESSERA_TRY_VOID(check_cluster(options, nodes));
+  const std::string path = options.folder + "/journal";
+  if (!std::filesystem::exists(path)) TESSERA_TRY_VOID(check_cluster(options, nodes));
   std::error_code failed;
   std::filesystem::create_directories(options.folder, failed);
   if (failed)
     return fault(fmt::format("{}: cannot make the folder: {}", options.folder, failed.message()));
   std::filesystem::permissions(options.folder, std::filesystem::perms::owner_all, failed);
-  const std::string path = options.folder + "/journal";
   TESSERA_TRY(Journal journal, Journal::open(path));
   TESSERA_TRY(std::vector<JournalEvent> events, journal.events());
   const Json own{{"backend", options.backend},
@@ -438,7 +482,6 @@ Result<Service> Service::open(const ServiceOptions& options) {
     }
   }
   TESSERA_TRY(auto state, State::open(head, options.folder));
-  TESSERA_TRY_VOID(check_nodes(state->nodes(), nodes, path));
   TESSERA_TRY_VOID(state->apply(events, path));
   TESSERA_TRY(auto backend, kind->make({.program = options.program,
                                         .folder = options.folder,
@@ -479,6 +522,7 @@ Status Service::round() {
   Impl& own = *impl_;
   if (!own.state->has_work()) return {};
   TESSERA_TRY(Observation seen, own.state->workers().observe(own.state->shown()));
+  TESSERA_TRY_VOID(own.follow_nodes());
   const Json seen_json = share::to_json(seen);
   const double at_s = own.now();
   const std::vector<Change> changes = own.state->round(at_s, std::move(seen));

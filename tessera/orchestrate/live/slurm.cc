@@ -90,7 +90,7 @@ class SlurmJob : public RunningJob {
     if (!listing_->is_known) return {};
     const slurm::Listed* first = find(ids_.front());
     if (first != nullptr && !first->has_ended()) return lost_part(*first);
-    const std::optional<End> out = first == nullptr ? lost(0, "is no longer there") : how(*first);
+    std::optional<End> out = first == nullptr ? lost(0, "is no longer there") : how(*first);
     if (out) (void)slurm::cancel(others());  // what this leaves alone, end_others() ends
     return out;
   }
@@ -131,18 +131,26 @@ class SlurmJob : public RunningJob {
     return *end;
   }
 
-  // Finds out whether a node's worker job is gone while the first goes on, in two looks: the first one
-  // ends the others just before itself.
+  // Returns what is wrong with a worker job while the first one has not ended; "" if nothing is.
+  std::string fault_of(size_t part) const {
+    const slurm::Listed* job = find(ids_[part]);
+    if (part > 0 && (job == nullptr || job->has_ended())) return "of one of its nodes has ended";
+    // A controller of Slurm that was killed goes on from its last saved state.
+    if (job != nullptr && job->state == "PENDING" && job->reason == "JobHeldUser")
+      return "is held again";
+    return "";
+  }
+
+  // Finds out whether a worker job is lost while the first goes on, in two looks: the first one ends
+  // the others just before itself.
   std::optional<End> lost_part(const slurm::Listed& first) {
-    size_t gone = 0;
-    for (size_t part = 1; part < ids_.size() && gone == 0; ++part) {
-      const slurm::Listed* other = find(ids_[part]);
-      if (other == nullptr || other->has_ended()) gone = part;
-    }
-    if (gone == 0 || first.state == "COMPLETING") return {};
-    if (!std::exchange(has_missed_, true)) return {};
+    if (first.state == "COMPLETING") return {};
+    size_t part = 0;
+    while (part < ids_.size() && fault_of(part).empty()) ++part;
+    const bool was_missed = std::exchange(has_missed_, part < ids_.size());
+    if (!has_missed_ || !was_missed) return {};
     (void)slurm::cancel(ids_);
-    return lost(gone, "of one of its nodes has ended");
+    return lost(part, fault_of(part));
   }
 
   std::shared_ptr<Listing> listing_;
@@ -190,13 +198,16 @@ class Slurm : public Backend {
   double patience_s() const override { return 1; }  // a look asks Slurm
 
   Status look() override {
-    if (const Status done = list(); !done) {
-      // A controller of Slurm that is started again says nothing meanwhile.
-      listing_->is_known = false;
-      if (Clock::now() - last_answer_ > kMostSilence) return done;
-    }
+    Status done = list();
+    if (done) done = look_at_nodes();
+    if (done) return done;
+    // A controller of Slurm that is started again says nothing meanwhile.
+    listing_->is_known = false;
+    if (Clock::now() - last_answer_ > kMostSilence) return done;
     return {};
   }
+
+  std::set<int> nodes_out() const override { return nodes_out_; }
 
   Status end_others() override {
     if (!listing_->is_known) return {};
@@ -209,6 +220,25 @@ class Slurm : public Backend {
   }
 
  private:
+  // Finds out which nodes are not in service. Only what two looks in a row find is true: Slurm's
+  // controller may know nothing of its nodes when it has just been started.
+  Status look_at_nodes() {
+    TESSERA_TRY(const std::vector<BackendNode> up, slurm::nodes_up());
+    std::set<int> out;
+    for (size_t i = 0; i < setup_.nodes.size(); ++i) {
+      const bool is_up = std::any_of(up.begin(), up.end(), [&](const BackendNode& node) {
+        return node.name == setup_.nodes[i];
+      });
+      if (!is_up) out.insert(static_cast<int>(i));
+    }
+    nodes_out_.clear();
+    for (const int node : out) {
+      if (missing_.count(node) > 0) nodes_out_.insert(node);
+    }
+    missing_ = std::move(out);
+    return {};
+  }
+
   std::string scripts() const { return setup_.folder + "/slurm"; }
 
   Status list() {
@@ -313,6 +343,7 @@ class Slurm : public Backend {
 
   BackendSetup setup_;
   std::shared_ptr<Listing> listing_ = std::make_shared<Listing>();
+  std::set<int> missing_, nodes_out_;  // in the last look, and in the last two
   Clock::time_point last_answer_ = Clock::now();
 };
 
@@ -324,7 +355,9 @@ Result<std::vector<BackendNode>> slurm_nodes() {
     return invalid_input(fmt::format(
         "--backend slurm: expected the programs of Slurm in PATH, found no {}", program));
   }
-  return slurm::nodes_up();
+  TESSERA_TRY(std::vector<BackendNode> out, slurm::nodes_up());
+  if (!out.empty()) return out;
+  return invalid_input("--backend slurm: expected nodes with GPUs that are up, found none");
 }
 
 Result<std::unique_ptr<Backend>> make_slurm(const BackendSetup& setup) {

@@ -19,9 +19,8 @@ constexpr std::string_view kMarkWord = "tessera";
 constexpr std::array<std::string_view, 10> kEnded = {
     "COMPLETED", "FAILED",        "CANCELLED", "TIMEOUT",  "NODE_FAIL",
     "PREEMPTED", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "REVOKED"};
-constexpr std::array<std::string_view, 10> kNotUp = {"down",    "drained", "draining", "drain",
-                                                     "fail",    "failing", "future",   "error",
-                                                     "unknown", "inval"};
+constexpr std::array<std::string_view, 10> kNotUp = {
+    "down", "drained", "draining", "drain", "fail", "failing", "future", "error", "maint", "inval"};
 
 std::string last_line(const std::string& text) {
   std::string out;
@@ -73,8 +72,7 @@ Result<std::vector<BackendNode>> nodes_up() {
     const bool is_up = std::find(kNotUp.begin(), kNotUp.end(), state) == kNotUp.end();
     if (is_up && node.gpus > 0 && names.insert(node.name).second) out.push_back(std::move(node));
   }
-  if (!out.empty()) return out;
-  return invalid_input("--backend slurm: expected nodes with GPUs that are up, found none");
+  return out;
 }
 
 std::string Mark::text() const {

@@ -17,7 +17,7 @@ namespace tessera::share::slurm {
 // Returns a node with the GPUs of a text of generic resources, as "gpu:a100:4(S:0-1),mps:200": their
 // number, and their type, "gpu" if it has none.
 BackendNode node_of(std::string name, const std::string& resources);
-// Returns the nodes with GPUs that are up, in the order of Slurm.
+// Returns the nodes with GPUs that are in service, in the order of Slurm.
 Result<std::vector<BackendNode>> nodes_up();
 
 // Which part of which job a Slurm job is: its comment. Other jobs have other comments.

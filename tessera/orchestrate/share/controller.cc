@@ -74,6 +74,7 @@ class Rounds::Loop {
     is_stale_ = true;
     occupancy_.close(node);
   }
+  void fill_node(int node, int gpus) { occupancy_.open(node, gpus); }
 
   size_t done() const { return done_; }
   size_t idle() const { return idle_; }  // rounds since the last in which a job ended
@@ -233,6 +234,7 @@ Rounds::~Rounds() = default;
 double Rounds::next_s() const { return loop_->next_s(); }
 void Rounds::round(double at_s) { loop_->round(at_s); }
 void Rounds::empty_node(int node) { loop_->empty_node(node); }
+void Rounds::fill_node(int node, int gpus) { loop_->fill_node(node, gpus); }
 size_t Rounds::done() const { return loop_->done(); }
 const Allocation& Rounds::allocation(int job) const { return loop_->allocation(job); }
 WaitReason Rounds::reason(int job) const { return loop_->reason(job); }

@@ -85,6 +85,8 @@ class Rounds {
   void round(double at_s);
   // Stops the jobs that have GPUs of the node, and closes it. They wait for other GPUs.
   void empty_node(int node);
+  // Opens a node that was emptied, with so many GPUs.
+  void fill_node(int node, int gpus);
   size_t done() const;  // how many jobs have ended
   const Allocation& allocation(int job) const;
   WaitReason reason(int job) const;  // why the job waited when it was last asked

@@ -119,6 +119,11 @@ void Occupancy::close(int node) {
   free_gpus_ -= std::exchange(free_[static_cast<size_t>(node)], 0);
 }
 
+void Occupancy::open(int node, int gpus) {
+  free_[static_cast<size_t>(node)] += gpus;
+  free_gpus_ += gpus;
+}
+
 void Occupancy::take_back(int job) {
   if (static_cast<size_t>(job) >= held_.size()) return;
   for (const Allocation::Part& part : held_[static_cast<size_t>(job)].parts) {

@@ -46,7 +46,8 @@ class Occupancy {
   // Gives the job these GPUs instead of those that it has. All must be free.
   void give(int job, const Allocation& allocation);
   void take_back(int job);
-  void close(int node);  // its GPUs, which must all be free, are no longer there
+  void close(int node);           // its GPUs, which must all be free, are no longer there
+  void open(int node, int gpus);  // GPUs of a closed node are there again
 
  private:
   std::vector<int> free_;
