@@ -121,8 +121,9 @@ Result<Answer> submit(const LiveOptions& options) {
   if (options.target.empty())
     return invalid_input("cluster submit: expected a run file, found none");
   if (options.plans.size() > 1 || options.gpus.size() > 1) {
-    return invalid_input(fmt::format("cluster submit: expected one plan and one number of GPUs, found {} and {}",
-                                     options.plans.size(), options.gpus.size()));
+    return invalid_input(
+        fmt::format("cluster submit: expected one plan and one number of GPUs, found {} and {}",
+                    options.plans.size(), options.gpus.size()));
   }
   Answer request{{"do", "submit"},
                  {"run", absolute(options.target)},

@@ -80,8 +80,8 @@ Result<std::vector<std::vector<int>>> placements_of(const SpeedsOptions& options
   }
   for (const int64_t gpus : sizes) {
     if (gpus < 1 || gpus > all) {
-      return invalid_input(fmt::format(
-          "--gpus: expected at most {} GPUs, those of {}, found {}", all, cluster.name, gpus));
+      return invalid_input(fmt::format("--gpus: expected at most {} GPUs, those of {}, found {}",
+                                       all, cluster.name, gpus));
     }
     out.push_back(packed_placement(gpus, node));
   }
@@ -107,8 +107,8 @@ std::string first_line(const std::string& text) {
 
 std::string speeds_text(const Speeds& speeds, const SpeedsOptions& options,
                         const Cluster& cluster) {
-  std::string out = fmt::format("{} on {}, batch {}\n", options.model, machine_title(cluster),
-                                options.batch);
+  std::string out =
+      fmt::format("{} on {}, batch {}\n", options.model, machine_title(cluster), options.batch);
   const std::vector<bool> is_fastest = fastest_of(speeds.rows);
   Table table({"placement", "plan", "step", "memory", "fastest", "as"});
   for (size_t i = 0; i < speeds.rows.size(); ++i) {

@@ -36,9 +36,8 @@ int64_t total(const std::vector<int>& placement) {
 
 Status check_placement(const std::vector<int>& placement, const Cluster& cluster) {
   const bool has_nodes = static_cast<int64_t>(placement.size()) <= cluster.nodes();
-  const bool has_gpus = std::all_of(placement.begin(), placement.end(), [&](int gpus) {
-    return gpus <= cluster.type_of(0).devices;
-  });
+  const bool has_gpus = std::all_of(placement.begin(), placement.end(),
+                                    [&](int gpus) { return gpus <= cluster.type_of(0).devices; });
   if (has_nodes && has_gpus) return {};
   return invalid_input(fmt::format(
       "cluster speeds: expected placements on at most {} nodes of {} GPUs, those of {}, found '{}'",
@@ -134,10 +133,9 @@ class Pricer {
   Result<const Pricing*> pricing_of(const std::string& text) {
     const auto known = pricings_.find(text);
     if (known != pricings_.end()) return &known->second;
-    TESSERA_TRY(
-        Pricing pricing,
-        decide_pricing(question_.pricing, question_.cluster,
-                       {question_.model, text, question_.batch, question_.named}));
+    TESSERA_TRY(Pricing pricing,
+                decide_pricing(question_.pricing, question_.cluster,
+                               {question_.model, text, question_.batch, question_.named}));
     return &pricings_.emplace(text, std::move(pricing)).first->second;
   }
 
@@ -205,8 +203,8 @@ class Pricer {
   Compiler compiler_;
   std::map<std::string, Pricing> pricings_;
   std::map<std::string, int64_t> ranks_;
-  std::map<std::string, Error> failed_;    // the first error of a plan, by its name
-  std::set<std::string> priced_, found_;   // names of plans with a row, and of those that were tried
+  std::map<std::string, Error> failed_;   // the first error of a plan, by its name
+  std::set<std::string> priced_, found_;  // names of plans with a row, and of those that were tried
 };
 
 }  // namespace
@@ -216,9 +214,9 @@ Result<Speeds> find_speeds(const SpeedQuestion& question) {
       question.cluster.parts.begin(), question.cluster.parts.end(),
       [&](const ClusterPart& part) { return part.type == question.cluster.type_of(0); });
   if (!is_even) {
-    return invalid_input(fmt::format(
-        "cluster speeds: expected a machine of equal nodes, found {} kinds in {}",
-        question.cluster.parts.size(), question.cluster.name));
+    return invalid_input(
+        fmt::format("cluster speeds: expected a machine of equal nodes, found {} kinds in {}",
+                    question.cluster.parts.size(), question.cluster.name));
   }
   for (const auto& placement : question.placements)
     TESSERA_TRY_VOID(check_placement(placement, question.cluster));

@@ -50,8 +50,9 @@ struct SpeedRow {
 };
 
 struct Speeds {
-  std::vector<SpeedRow> rows;         // by placement, in the order of the question
-  std::vector<std::string> left_out;  // plans that do not run on a placement, and why; one line each
+  std::vector<SpeedRow> rows;  // by placement, in the order of the question
+  std::vector<std::string>
+      left_out;  // plans that do not run on a placement, and why; one line each
 };
 
 // Prices every plan on every placement. A plan of a fixed number of ranks is priced where there are

@@ -90,9 +90,9 @@ Result<Workload> read_workload(const std::string& path, const ReadOptions& optio
         options.format.empty() ? format.is_it(path, head) : options.format == format.name;
     if (!is_it) continue;
     if (!options.predicted.empty() && !format.has_throughputs) {
-      return invalid_input(fmt::format(
-          "--predicted: expected a workload with throughputs ({}), found one of {}",
-          join(with_throughputs(), ", "), format.name));
+      return invalid_input(
+          fmt::format("--predicted: expected a workload with throughputs ({}), found one of {}",
+                      join(with_throughputs(), ", "), format.name));
     }
     TESSERA_TRY(Workload out, format.read(path, options));
     if (!options.predicted.empty()) TESSERA_TRY_VOID(read_believed(format, path, options, out));

@@ -129,7 +129,8 @@ TEST(Readers, PredictedRowsAreBelievedAndMeasuredOnesAreTrue) {
       "name,submission_time,duration,application,num_gpus,exec_plan,steps\na,0,10,net,4,zero,50\n");
   const Machines machines = *parse_machines("2x4");
   const auto read = read_workload(
-      jobs, {.predicted = std::filesystem::path(ours).parent_path().string(), .machines = machines});
+      jobs,
+      {.predicted = std::filesystem::path(ours).parent_path().string(), .machines = machines});
   ASSERT_TRUE(read.has_value()) << read.error().message;
   const JobSpec& job = read->jobs.front();
   const Shape shape{{4}, 0};

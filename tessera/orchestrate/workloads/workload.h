@@ -27,8 +27,8 @@ struct ReadOptions {
   // Folder or file of the same form, by which policies decide (JobSpec::believed) while the jobs
   // advance by `traces`; empty: policies know `traces`.
   std::string predicted = {};
-  uint64_t seed = 1;        // of generators
-  Machines machines = {};   // of which types throughputs are wanted
+  uint64_t seed = 1;       // of generators
+  Machines machines = {};  // of which types throughputs are wanted
 };
 
 struct WorkloadFormat {
