@@ -24,7 +24,7 @@ using Json = nlohmann::ordered_json;
 
 struct ClusterOptions {
   std::string action, trace, cluster, policy = "default", format, traces, predicted, page,
-      objective = "time";
+                                      objective = "time";
   std::vector<std::string> prices;
   std::optional<double> round_s, switch_s;
   uint64_t seed = 1;

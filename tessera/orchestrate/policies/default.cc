@@ -45,8 +45,7 @@ std::vector<GpuOption> options_of(const Machines& machines) {
 
 class Default : public Policy {
  public:
-  explicit Default(const PolicyOptions& options)
-      : seed_(options.seed), prices_(options.prices) {
+  explicit Default(const PolicyOptions& options) : seed_(options.seed), prices_(options.prices) {
     if (options.objective == Objective::kTime) prices_.clear();
     for (double& price : prices_) price /= 3600;
   }

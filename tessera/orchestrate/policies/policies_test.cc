@@ -152,8 +152,8 @@ struct Bill {
 constexpr std::array<double, 2> kPrices = {1, 3};  // USD an hour
 
 Bill bill_of(const Instance& instance, const Outcome& outcome) {
-  const Summary summary =
-      summarize(instance.jobs, instance.machines, outcome, BatchRule::kKnown, {kPrices[0], kPrices[1]});
+  const Summary summary = summarize(instance.jobs, instance.machines, outcome, BatchRule::kKnown,
+                                    {kPrices[0], kPrices[1]});
   return {static_cast<int>(summary.missed_deadlines), summary.cost_usd};
 }
 
@@ -176,7 +176,8 @@ Bill least_bill(const Instance& instance) {
         const double end_s = free_s[type][gpus - 1] + seconds;
         for (size_t g = 0; g < gpus; ++g) free_s[type][g] = end_s;
         bill.usd += kPrices[type] / 3600 * static_cast<double>(gpus) * seconds;
-        bill.missed += end_s + 0.5 > instance.jobs[i].deadline_s ? 1 : 0;  // it is seen after a round
+        bill.missed +=
+            end_s + 0.5 > instance.jobs[i].deadline_s ? 1 : 0;  // it is seen after a round
       }
       if (bill.missed < best.missed || (bill.missed == best.missed && bill.usd < best.usd))
         best = bill;
@@ -207,8 +208,8 @@ TEST(DefaultPolicy, KeepsDeadlinesAtNearlyTheLeastCost) {
       instance.jobs.push_back(std::move(job));
     }
     const auto run = [&](Objective objective) {
-      const auto policy = make_policy(
-          "default", {.objective = objective, .prices = {kPrices[0], kPrices[1]}});
+      const auto policy =
+          make_policy("default", {.objective = objective, .prices = {kPrices[0], kPrices[1]}});
       const auto outcome =
           simulate_jobs(instance.jobs, instance.machines, **policy, instance.options);
       return bill_of(instance, *outcome);

@@ -127,8 +127,8 @@ class Rounds::Loop {
             .last_change_s = usage.last_change_s};
   }
 
-  // Brings the view up to date. What is shown of a job changes only while it has GPUs, so of the many
-  // that may wait none is looked up. Where the list of jobs has grown, addresses have changed, too.
+  // Brings the view up to date. The view of a job changes only while it has GPUs, so of the many that
+  // may wait none is looked up. Where the list of jobs has grown, addresses have changed, too.
   void refresh() {
     view_.now_s = now_s_;
     view_.arrived = seen_;
@@ -139,8 +139,7 @@ class Rounds::Loop {
       if (!job.allocation.empty()) job = view_of(job.id);
     }
     first_new_ = view_.jobs.size();
-    for (size_t i = first_new_; i < active_.size(); ++i)
-      view_.jobs.push_back(view_of(active_[i]));
+    for (size_t i = first_new_; i < active_.size(); ++i) view_.jobs.push_back(view_of(active_[i]));
   }
 
   void decide() {
@@ -191,7 +190,8 @@ class Rounds::Loop {
 
   void give_reasons() {
     const WaitFacts facts{occupancy_.free_gpus(), occupancy_.nodes_with_free(), {}};
-    waits_.judge(facts, [this] { return releases(); }, now_s_);
+    waits_.judge(
+        facts, [this] { return releases(); }, now_s_);
     const int waiting = static_cast<int>(waits_.waiting());
     const int running = static_cast<int>(active_.size()) - waiting;
     if (is_changed_ || waiting > 0)

@@ -119,8 +119,8 @@ struct JobSpec {
   double weight = 1;
   std::string application;
   std::shared_ptr<const JobModel> model;  // by which the job advances
-  // What policies are shown in place of `model`, such as predicted speeds; null: `model`. Both have
-  // the same units of work.
+  // The model that policies are shown in place of `model`, as one of predicted speeds; null: `model`.
+  // Both have the same units of work.
   std::shared_ptr<const JobModel> believed = nullptr;
 };
 

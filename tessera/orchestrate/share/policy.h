@@ -56,7 +56,7 @@ class Policy {
   virtual double wakes_after(const View& view) const { return view.round_s; }
 };
 
-// What a policy makes small.
+// The figure that a policy makes small.
 enum class Objective : uint8_t {
   kTime,  // completion times
   kCost,  // missed deadlines, and then what the held GPUs cost

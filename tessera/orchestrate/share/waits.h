@@ -41,10 +41,10 @@ class Waits {
   using Seconds = std::array<double, kKinds>;  // by kind of reason
   struct Wait {
     bool is_waiting = false;
-    Seconds before{}, since{};              // of earlier waits; those of its queue when it began
-    std::array<bool, kKinds> is_listed{};   // in Queue::without
-    std::array<WaitReason, kKinds> first;   // the first that was found
-    WaitKind last = WaitKind::kNone;        // of its last wait
+    Seconds before{}, since{};             // of earlier waits; those of its queue when it began
+    std::array<bool, kKinds> is_listed{};  // in Queue::without
+    std::array<WaitReason, kKinds> first;  // the first that was found
+    WaitKind last = WaitKind::kNone;       // of its last wait
   };
   // Jobs that wait for equally many GPUs.
   struct Queue {
@@ -59,9 +59,9 @@ class Waits {
 
   const std::vector<JobSpec>& jobs_;
   const Machines& machines_;
-  std::vector<Wait> waits_;     // by job
+  std::vector<Wait> waits_;      // by job
   std::map<int, Queue> queues_;  // by GPUs
-  std::vector<int> waiting_;    // jobs, in order of submission
+  std::vector<int> waiting_;     // jobs, in order of submission
 };
 
 }  // namespace tessera::share

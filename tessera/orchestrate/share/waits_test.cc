@@ -34,8 +34,10 @@ TEST(Waits, AreThoseOfCountersOfEachJob) {
       Naive& own = naive[static_cast<size_t>(job)];
       own.is_waiting = random.below(2) == 0;
       waits.set(job, own.is_waiting);
-      const WaitFacts facts{static_cast<int>(random.below(9)), static_cast<int>(random.below(5)), {}};
-      waits.judge(facts, [] { return std::vector<WaitFacts::Release>(); }, now_s);
+      const WaitFacts facts{
+          static_cast<int>(random.below(9)), static_cast<int>(random.below(5)), {}};
+      waits.judge(
+          facts, [] { return std::vector<WaitFacts::Release>(); }, now_s);
       const double seconds = static_cast<double>(60 * (1 + random.below(3)));
       waits.pass(seconds);
       size_t waiting = 0;
