@@ -1,6 +1,7 @@
 #include "tessera/runtime/steering_file.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -9,10 +10,10 @@
 namespace tessera {
 namespace {
 
-class SteeringFileTest : public testing::Test {
+class SteeringFileTest : public ::testing::Test {
  protected:
   SteeringFileTest()
-      : path_(testing::TempDir() + "/tessera_steering_" + std::to_string(::getpid())),
+      : path_(::testing::TempDir() + "/tessera_steering_" + std::to_string(::getpid())),
         file_(path_, [this](const std::string& note) { notes_.push_back(note); }) {}
   ~SteeringFileTest() override { std::filesystem::remove(path_); }
 
@@ -28,14 +29,13 @@ class SteeringFileTest : public testing::Test {
 
 TEST_F(SteeringFileTest, SaysWhatItHoldsOnceAfterEachChange) {
   EXPECT_EQ(file_.look().plan, "");  // there is no file yet
-  write(R"({"plan": "data_parallel(2)"
-})");
+  write(R"json({"plan": "data_parallel(2)"})json");
   EXPECT_EQ(file_.look().plan, "data_parallel(2)");
-EXPECT_EQ(file_.look().plan, "");
-write(R"({"stop": true})");
-EXPECT_TRUE(file_.look().stop);
-EXPECT_FALSE(file_.look().stop);
-EXPECT_TRUE(notes_.empty());
+  EXPECT_EQ(file_.look().plan, "");
+  write(R"({"stop": true})");
+  EXPECT_TRUE(file_.look().stop);
+  EXPECT_FALSE(file_.look().stop);
+  EXPECT_TRUE(notes_.empty());
 }
 
 TEST_F(SteeringFileTest, NotesAnotherFormAndChangesNothing) {

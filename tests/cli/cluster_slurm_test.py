@@ -106,7 +106,7 @@ class Slurm(RuntimeTest):
             self.assertEqual(self.ask("drain", f"n{node}").out, f"drained node n{node}\n")
         for name in ("a", "b", "c"):
             self.submit(name, "--gpus", "4", "--plan", "data_parallel({})", steps=400)
-        self.cluster.wait_for("a job that was resized", lambda: any(self.job(name)["restarts"] for name in ("a", "b", "c")), 120)
+        self.cluster.wait_for("a job that was resized", lambda: any(self.job(name)["changes"] for name in ("a", "b", "c")), 120)
         self.wait_until_idle()
         for name in ("a", "b", "c"):
             self.expect_loss(name, 400)
