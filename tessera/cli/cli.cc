@@ -151,15 +151,33 @@ std::string unexpected_argument(const CLI::App& command, const std::string& wher
   return where + "unexpected argument";
 }
 
+std::vector<std::string> names_of_commands(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands({})) names.push_back(command->get_name());
+  return names;
+}
+
 // Returns the program's own message for an error that CLI11 found in the arguments.
 std::string parse_message(const CLI::App& app, const CLI::ParseError& error) {
-  const auto commands = app.get_subcommands();
-  const CLI::App& command = commands.empty() ? app : *commands.front();
-  const std::string where = commands.empty() ? "" : command.get_name() + ": ";
+  const CLI::App* innermost = &app;
+  std::string name;  // of the innermost command that was named, as "cluster submit"
+  while (!innermost->get_subcommands().empty()) {
+    innermost = innermost->get_subcommands().front();
+    name += (name.empty() ? "" : " ") + innermost->get_name();
+  }
+  const CLI::App& command = *innermost;
+  const std::string where = name.empty() ? "" : name + ": ";
+  const std::vector<std::string> inner = names_of_commands(command);
+  if (!name.empty() && !inner.empty()) {
+    const std::vector<std::string> rest = command.remaining(true);
+    return fmt::format("{}expected {}, found {} (tessera {} --help)", where, join(inner, ", "),
+                       rest.empty() ? "none" : "'" + rest.front() + "'", name);
+  }
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
     return unexpected_argument(command, where);
   }
-  return fmt::format("{}{} (tessera {} --help)", where, error.what(), command.get_name());
+  return fmt::format("{}{} (tessera {} --help)", where, error.what(),
+                     name.empty() ? command.get_name() : name);
 }
 
 template <class T>
@@ -277,6 +295,11 @@ void Command::answer(const std::string& name, std::function<int()> print, const 
       ->trigger_on_parse();
 }
 
+Command Command::command(const std::string& name, const std::string& help) {
+  app_->require_subcommand(1);
+  return {app_->add_subcommand(name, help), chosen_};
+}
+
 void Command::footer(const std::string& text) { app_->footer(text); }
 void Command::action(Action action) {
   app_->callback([chosen = chosen_, action = std::move(action)] { *chosen = action; });
@@ -341,15 +364,21 @@ DescribedOption described(const CLI::Option& option) {
   return out;
 }
 
-DescribedProgram described(const CLI::App& app) {
-  DescribedProgram out{TESSERA_VERSION, app.get_description(), app.get_footer(), {}};
+// Adds the commands of `app`, each followed by those of its own.
+void add_described(const CLI::App& app, const std::string& group, DescribedProgram& out) {
   for (const CLI::App* command : app.get_subcommands({})) {
     DescribedCommand one{
-        command->get_name(), command->get_description(), command->get_footer(), {}};
+        command->get_name(), group, command->get_description(), command->get_footer(), {}};
     for (const CLI::Option* option : command->get_options())
       one.options.push_back(described(*option));
     out.commands.push_back(std::move(one));
+    add_described(*command, command->get_name(), out);
   }
+}
+
+DescribedProgram described(const CLI::App& app) {
+  DescribedProgram out{TESSERA_VERSION, app.get_description(), app.get_footer(), {}};
+  add_described(app, "", out);
   return out;
 }
 

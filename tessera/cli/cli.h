@@ -86,6 +86,9 @@ class Command {
   // program ends with its exit code, even if required options are missing.
   void answer(const std::string& name, std::function<int()> print, const std::string& help);
 
+  // Adds a command of this one, as `submit` of `cluster`. A user of this one must name one of them.
+  Command command(const std::string& name, const std::string& help);
+
   void footer(const std::string& text);  // printed after the options: notes and examples
   void action(Action action);            // runs if the user chooses this command
 

@@ -29,9 +29,22 @@ std::vector<std::string> option_names(const DescribedCommand& command) {
   return out;
 }
 
-std::vector<std::string> command_names(const DescribedProgram& program) {
+// Returns the names of the commands of the group; "": those of the program itself.
+std::vector<std::string> command_names(const DescribedProgram& program, const std::string& group) {
   std::vector<std::string> out;
-  for (const DescribedCommand& command : program.commands) out.push_back(command.name);
+  for (const DescribedCommand& command : program.commands) {
+    if (command.group == group) out.push_back(command.name);
+  }
+  return out;
+}
+
+// Returns the commands that have commands of their own.
+std::vector<std::string> groups(const DescribedProgram& program) {
+  std::vector<std::string> out;
+  for (const DescribedCommand& command : program.commands) {
+    if (!command.group.empty() && (out.empty() || out.back() != command.group))
+      out.push_back(command.group);
+  }
   return out;
 }
 
@@ -45,7 +58,7 @@ std::string value_cases(const DescribedProgram& program, const std::string& befo
       if (option.values.empty() || option.is_argument()) continue;
       std::vector<std::string> patterns;
       for (const std::string& name : option.names)
-        patterns.push_back(quoted(command.name + " " + name));
+        patterns.push_back(quoted(command.words() + " " + name));
       out += fmt::format("    {}) {}{}{} ;;\n", join(patterns, "|"), before,
                          join(option.values, " "), after);
     }
@@ -54,36 +67,46 @@ std::string value_cases(const DescribedProgram& program, const std::string& befo
 }
 
 std::string bash_script(const DescribedProgram& program) {
-  std::string options;
+  std::string options, inner;
   for (const DescribedCommand& command : program.commands) {
-    options += fmt::format("    {}) words={} ;;\n", command.name,
+    options += fmt::format("    {}) words={} ;;\n", quoted(command.words()),
                            quoted(join(option_names(command), " ")));
+  }
+  for (const std::string& group : groups(program)) {
+    inner += fmt::format("    {}) words={} ;;\n", group,
+                         quoted(join(command_names(program, group), " ")));
   }
   return fmt::format(
       R"(# Completion of tessera {0} for bash: source it, or put it into
 # ~/.local/share/bash-completion/completions/tessera
 _tessera() {{
   local current="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" words=''
+  local command="${{COMP_WORDS[1]}}"
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     COMPREPLY=($(compgen -W {1} -- "$current"))
     return
   fi
-  case "${{COMP_WORDS[1]}} $before" in
+  case "$command" in
+{4}  esac
+  if [[ -n $words ]] && ((COMP_CWORD > 2)); then
+    command+=" ${{COMP_WORDS[2]}}" words=''
+  fi
+  case "$command $before" in
 {2}  esac
   if [[ -n $words ]]; then
     COMPREPLY=($(compgen -W "$words" -- "$current"))
     return
   fi
   [[ $current == -* ]] || return
-  case "${{COMP_WORDS[1]}}" in
+  case "$command" in
 {3}  esac
   COMPREPLY=($(compgen -W "$words" -- "$current"))
 }}
 complete -o default -F _tessera tessera
 )",
-      program.version, quoted(join(command_names(program), " ") + " --help --version"),
-      value_cases(program, "words='", "'"), options);
+      program.version, quoted(join(command_names(program, ""), " ") + " --help --version"),
+      value_cases(program, "words='", "'"), options, inner);
 }
 
 // Returns the word and its help as zsh's _describe takes them: colons of the word are escaped.
@@ -94,10 +117,17 @@ std::string described(const std::string& word, const std::string& help) {
 }
 
 std::string zsh_script(const DescribedProgram& program) {
-  std::string commands, options;
+  std::string commands, options, inner;
+  for (const std::string& group : groups(program)) {
+    inner += fmt::format("    {}) commands=(\n", group);
+    for (const DescribedCommand& command : program.commands) {
+      if (command.group == group) inner += "      " + described(command.name, command.help) + "\n";
+    }
+    inner += "    ) ;;\n";
+  }
   for (const DescribedCommand& command : program.commands) {
-    commands += "    " + described(command.name, command.help) + "\n";
-    options += fmt::format("    {}) options=(\n", command.name);
+    if (command.group.empty()) commands += "    " + described(command.name, command.help) + "\n";
+    options += fmt::format("    {}) options=(\n", quoted(command.words()));
     for (const DescribedOption& option : command.options) {
       if (option.is_argument()) continue;
       for (const std::string& name : option.names)
@@ -116,9 +146,20 @@ _tessera() {{
     _describe 'command' commands
     return
   fi
-  case "$words[2] $words[CURRENT-1]" in
+  local command=$words[2]
+  commands=()
+  case $command in
+{4}  esac
+  if (($#commands)); then
+    if ((CURRENT == 3)); then
+      _describe 'command' commands
+      return
+    fi
+    command+=" $words[3]"
+  fi
+  case "$command $words[CURRENT-1]" in
 {2}  esac
-  case $words[2] in
+  case $command in
 {3}  esac
   if [[ $words[CURRENT] == -* ]]; then
     _describe 'option' options
@@ -128,7 +169,7 @@ _tessera() {{
 }}
 compdef _tessera tessera
 )",
-      program.version, commands, value_cases(program, "compadd -- ", "; return"), options);
+      program.version, commands, value_cases(program, "compadd -- ", "; return"), options, inner);
 }
 
 std::string fish_script(const DescribedProgram& program) {
@@ -136,13 +177,22 @@ std::string fish_script(const DescribedProgram& program) {
       "# Completion of tessera {} for fish: put it into ~/.config/fish/completions/tessera.fish\n",
       program.version);
   for (const DescribedCommand& command : program.commands) {
-    out += fmt::format("complete -c tessera -n __fish_use_subcommand -f -a {} -d {}\n",
-                       command.name, quoted(short_help(command.help)));
+    const std::string when =
+        command.group.empty()
+            ? std::string("__fish_use_subcommand")
+            : quoted(fmt::format("__fish_seen_subcommand_from {}; and not "
+                                 "__fish_seen_subcommand_from {}",
+                                 command.group, join(command_names(program, command.group), " ")));
+    out += fmt::format("complete -c tessera -n {} -f -a {} -d {}\n", when, command.name,
+                       quoted(short_help(command.help)));
   }
   for (const DescribedCommand& command : program.commands) {
     for (const DescribedOption& option : command.options) {
       if (option.is_argument()) continue;
-      out += fmt::format("complete -c tessera -n '__fish_seen_subcommand_from {}'", command.name);
+      const std::string seen =
+          (command.group.empty() ? "" : "__fish_seen_subcommand_from " + command.group + "; and ") +
+          "__fish_seen_subcommand_from " + command.name;
+      out += fmt::format("complete -c tessera -n {}", quoted(seen));
       for (const std::string& name : option.names)
         out += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
       if (!option.value.empty()) out += " -r";

@@ -23,8 +23,11 @@ struct DescribedOption {
 };
 
 struct DescribedCommand {
-  std::string name, help, footer;
+  std::string name;
+  std::string group;  // the command to which it belongs, as "cluster"; "": the program itself
+  std::string help, footer;
   std::vector<DescribedOption> options;
+  std::string words() const { return group.empty() ? name : group + " " + name; }
 };
 
 struct DescribedProgram {

@@ -52,7 +52,7 @@ std::string man_page(const DescribedProgram& program) {
       ".SH COMMANDS\n",
       program.version, escaped(program.help));
   for (const DescribedCommand& command : program.commands) {
-    out += fmt::format(".SS {}\n{}\n{}", escaped(command.name), escaped(command.help),
+    out += fmt::format(".SS {}\n{}\n{}", escaped(command.words()), escaped(command.help),
                        options_text(command));
     if (!command.footer.empty()) out += ".PP\n" + as_written(command.footer);
   }

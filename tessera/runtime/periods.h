@@ -61,7 +61,7 @@ Status check_memory(const Periods& periods, std::optional<int> only = std::nullo
 // of them that calls add() makes the period, and the others wait for it.
 class PeriodAdder {
  public:
-  // The caller keeps the periods, which are lowered for a world of `ranks` ranks, alive.
+  // Makes an adder for periods that the caller keeps alive, lowered for a world of `ranks` ranks.
   PeriodAdder(Periods& periods, CompilePlan compile_plan, int64_t ranks,
               int64_t memory_limit_bytes);
 

@@ -122,7 +122,7 @@ struct ChangeReport {
   std::vector<std::string> begun_anew;             // states that the plan before did not keep
 };
 
-// What should follow the present step of a run that is steered from outside.
+// An answer to the question what should follow the present step of a run that is steered.
 struct Steering {
   std::string plan;   // go on under this plan; empty: under the present one
   bool stop = false;  // write a checkpoint and end

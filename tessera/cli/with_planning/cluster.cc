@@ -23,8 +23,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct ClusterOptions {
-  std::string action, trace, cluster, policy = "default", format, traces, predicted, page,
-                                      objective = "time";
+  std::string trace, cluster, policy = "default", format, traces, predicted, page,
+                              objective = "time";
   std::vector<std::string> prices;
   std::optional<double> round_s, switch_s;
   uint64_t seed = 1;
@@ -210,9 +210,6 @@ std::string cluster_text(const ClusterRun& run, const ClusterOptions& options) {
 }
 
 Result<int> run_cluster(const ClusterOptions& options) {
-  if (options.trace.empty()) return invalid_input("cluster simulate: expected jobs, found none");
-  if (options.cluster.empty())
-    return invalid_input("cluster simulate: expected --cluster NODESxGPUS, as 16x4, found none");
   TESSERA_TRY(const ClusterRun run, simulate_cluster(options));
   if (!options.page.empty()) {
     const share::PageText text{
@@ -230,31 +227,19 @@ Result<int> run_cluster(const ClusterOptions& options) {
 
 }  // namespace
 
-void add_cluster(Commands& commands) {
+namespace {
+
+void add_cluster_simulate(Command& cluster) {
   const auto options = std::make_shared<ClusterOptions>();
-  const auto live = std::make_shared<LiveOptions>();
-  const auto speeds = std::make_shared<SpeedsOptions>();
-  Command command =
-      commands.add("cluster", "Share a cluster: simulate jobs, price their plans, or run them");
-  std::vector<std::string> actions = live_actions();
-  actions.insert(actions.begin(), {"simulate", "speeds"});
-  command.option("ACTION", options->action, join(actions, ", ")).required().one_of(actions);
-  command.option(
-      "TARGET", options->trace,
-      "simulate: jobs, a file of a format below or a generator as ones:jobs=50; speeds: MODEL; "
-      "submit: a run file; explain, cancel: a job; drain: a node; replay: a journal");
-  command.option("--cluster", options->cluster,
-                 "Nodes x GPUs, as 16x4; of several types as k80:4x4,v100:8x4; speeds: a machine, "
-                 "as a800:8");
-  std::vector<std::string> names;
-  std::string summaries;
-  for (const share::PolicyInfo& policy : share::policies()) {
-    names.push_back(policy.name);
-    summaries += fmt::format("  {:<17} {}\n", policy.name, policy.summary);
-  }
-  command.option("--policy", options->policy, "Who gets which GPUs: " + join(names, ", "))
-      .one_of(names);
-  command.option("--seed", options->seed, "Of policies that draw, and of generators").at_least(0);
+  Command command = cluster.command("simulate", "Share a cluster among jobs of a trace");
+  command
+      .option("TRACE", options->trace, "A file of a format below, or a generator, as ones:jobs=50")
+      .required();
+  command
+      .option("--cluster", options->cluster,
+              "Nodes x GPUs, as 16x4; of several types as k80:4x4,v100:8x4")
+      .required();
+  add_policy(command, options->policy, options->seed);
   std::string formats;
   std::vector<std::string> format_names;
   for (const share::WorkloadFormat& format : share::workload_formats()) {
@@ -266,8 +251,8 @@ void add_cluster(Commands& commands) {
   command.option("--throughputs", options->traces,
                  "Folder or file of throughputs; beside the trace by default");
   command.option("--predicted", options->predicted,
-                 "simulate: throughputs by which the policy decides, in the form of --throughputs, "
-                 "by which the jobs then advance");
+                 "Throughputs by which the policy decides, in the form of --throughputs, by which "
+                 "the jobs then advance");
   command.option("--round", options->round_s, "Seconds between decisions; the format's by default")
       .at_least(0.001);
   command
@@ -278,48 +263,35 @@ void add_cluster(Commands& commands) {
       .one_value_each();
   command
       .option("--objective", options->objective,
-              "simulate: what the policy default makes small: time, or cost under the deadlines of "
-              "the jobs, by --price")
+              "What the policy default makes small: time, or cost under the deadlines of the jobs, "
+              "by --price")
       .one_of({"time", "cost"});
   command.option("-o,--out", options->page,
-                 "simulate: write a page about the run: nodes, sizes, queue, reasons; speeds: "
-                 "write the table as CSV, for --throughputs");
-  add_live_options(command, *live);
-  add_speeds_options(command, *speeds);
+                 "Write a page about the run: nodes, sizes, queue, reasons");
   command.flag("--jobs", options->list_jobs, "List all jobs, with why they waited");
   command.flag("--json", options->json, "Print JSON");
-  command.footer("Policies:\n" + summaries + "\nFormats of traces:\n" + formats +
+  command.footer(policies_text() + "\nFormats of traces:\n" + formats +
                  "\nExamples:\n"
                  "  tessera cluster simulate workload-1.csv --cluster 16x4 --policy tiresias\n"
                  "  tessera cluster simulate ones:jobs=50 --cluster 16x4 --seed 3 -o run.html\n"
-                 "  tessera cluster simulate jobs.sacct --cluster 40x8 --policy fifo --json\n"
-                 "  tessera cluster speeds gpt:layers=24,hidden=1024,heads=16 --cluster a800:8 \\\n"
-                 "      --batch 64 --gpus 1,2,4,8 --plan 'ga=data_parallel({}, "
-                 "micro_batches={micro})' \\\n"
-                 "      --plan auto -o throughput/gpt.csv\n"
-                 "  tessera cluster serve --cluster 1x4 --policy fifo &\n"
-                 "  tessera cluster submit run.toml --gpus 2 --plan 'data_parallel({})'\n"
-                 "  tessera cluster status\n");
-  command.action([options, live, speeds]() -> Result<int> {
-    if (options->action == "simulate") return run_cluster(*options);
-    if (options->action == "speeds") {
-      speeds->model = options->trace;
-      speeds->cluster = options->cluster;
-      speeds->plans = live->plans;
-      speeds->gpus = live->gpus;
-      speeds->out = options->page;
-      speeds->json = options->json;
-      return run_speeds(*speeds);
-    }
-    live->action = options->action;
-    live->target = options->trace;
-    live->cluster = options->cluster;
-    live->policy = options->policy;
-    live->seed = options->seed;
-    live->json = options->json;
-    if (options->round_s) live->round_s = *options->round_s;
-    return run_live(*live);
-  });
+                 "  tessera cluster simulate jobs.sacct --cluster 40x8 --policy fifo --json\n");
+  command.action([options] { return run_cluster(*options); });
+}
+
+}  // namespace
+
+void add_cluster(Commands& commands) {
+  Command command =
+      commands.add("cluster", "Share a cluster: simulate jobs, price their plans, or run them");
+  add_cluster_simulate(command);
+  add_cluster_speeds(command);
+  add_cluster_live(command);
+  command.footer(
+      "Examples:\n"
+      "  tessera cluster simulate ones:jobs=50 --cluster 16x4 --policy default\n"
+      "  tessera cluster serve --cluster 1x4 --policy optimus &\n"
+      "  tessera cluster submit run.toml --gpus 2 --plan 'data_parallel({})'\n"
+      "  tessera cluster status\n");
 }
 
 }  // namespace tessera::cli

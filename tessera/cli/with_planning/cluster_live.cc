@@ -10,18 +10,36 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/output.h"
 #include "tessera/orchestrate/live/server.h"
 #include "tessera/orchestrate/live/service.h"
+#include "tessera/orchestrate/share/policy.h"
 
 namespace tessera::cli {
 namespace {
 
 using Answer = nlohmann::json;
+
+struct LiveOptions {
+  std::string target;  // a run file, job, node or journal
+  std::string folder = ".tessera-cluster";
+  std::string backend = "processes", cluster, policy = "default";
+  uint64_t seed = 1;
+  double round_s = 5;
+  std::string listen, token;  // HOST:PORT, and the file with its token
+  bool until_idle = false;
+  std::string name, plan;
+  int64_t gpus = 1;
+  std::optional<int64_t> least, most;
+  std::optional<double> deadline_s;
+  bool json = false;
+};
 
 volatile std::sig_atomic_t told_to_end = 0;
 void note_end(int) { told_to_end = 1; }
@@ -121,19 +139,12 @@ Result<Answer> ask(const LiveOptions& options, Answer request) {
   }
 }
 
-Result<Answer> submit(const LiveOptions& options) {
-  if (options.target.empty())
-    return invalid_input("cluster submit: expected a run file, found none");
-  if (options.plans.size() > 1 || options.gpus.size() > 1) {
-    return invalid_input(
-        fmt::format("cluster submit: expected one plan and one number of GPUs, found {} and {}",
-                    options.plans.size(), options.gpus.size()));
-  }
+Result<Answer> ask_to_submit(const LiveOptions& options) {
   Answer request{{"do", "submit"},
                  {"run", absolute(options.target)},
                  {"folder", std::filesystem::current_path().string()},
-                 {"plan", options.plans.empty() ? "" : options.plans.front()},
-                 {"gpus", options.gpus.empty() ? 1 : options.gpus.front()}};
+                 {"plan", options.plan},
+                 {"gpus", options.gpus}};
   request["name"] =
       options.name.empty() ? std::filesystem::path(options.target).stem().string() : options.name;
   if (options.least) request["least"] = *options.least;
@@ -179,72 +190,145 @@ Result<int> replay(const LiveOptions& options) {
                          plural(static_cast<int64_t>(replayed.rounds), "round")));
 }
 
-}  // namespace
-
-const std::vector<std::string>& live_actions() {
-  static const std::vector<std::string> all = {"serve",  "submit", "status", "explain",
-                                               "cancel", "drain",  "replay"};
-  return all;
+Result<int> submit(const LiveOptions& options) {
+  TESSERA_TRY(const Answer answer, ask_to_submit(options));
+  return say(options, answer,
+             fmt::format("submitted {}\n", answer.at("submitted").get<std::string>()));
 }
 
-void add_live_options(Command& command, LiveOptions& options) {
-  command.option("--dir", options.folder,
-                 "Folder of the live controller: journal, socket, logs; default .tessera-cluster");
-  command.option("--backend", options.backend,
-                 "serve: where jobs run, processes or slurm; default processes");
-  command.option("--listen", options.listen, "Also listen on, or ask at, this HOST:PORT");
-  command.option("--token", options.token, "File with the token of --listen on its first line");
-  command.flag("--until-idle", options.until_idle, "serve: end when all jobs have ended");
-  command.option("--name", options.name, "submit: name of the job; default: of the run file");
-  command
-      .option("--gpus", options.gpus,
-              "submit: GPUs that the job asks for; default 1. speeds: numbers of GPUs, as 1,2,4; "
-              "default: 1, 2, 4, ... up to all")
-      .delimiter(',')
-      .one_value_each()
-      .ranks();
-  command
-      .option("--plan", options.plans,
-              "submit: the plan, with {} for the number of GPUs; default: the run's. speeds: "
-              "NAME=PLAN, also with {micro}, the number of micro-batches that is fastest; default: "
-              "auto")
-      .one_value_each();
-  command.option("--least", options.least, "submit: fewest GPUs of a plan with {}; default 1")
-      .ranks();
-  command.option("--most", options.most, "submit: most GPUs; default: --gpus").ranks();
-  command.option("--deadline", options.deadline_s, "submit: seconds in which it must end")
-      .at_least(0);
+Result<int> status(const LiveOptions& options) {
+  TESSERA_TRY(const Answer answer, ask(options, {{"do", "status"}}));
+  return say(options, answer, jobs_table(answer));
 }
 
-Result<int> run_live(const LiveOptions& options) {
-  if (options.action == "serve") return serve(options);
-  if (options.action == "replay") return replay(options);
-  if (options.action == "submit") {
-    TESSERA_TRY(const Answer answer, submit(options));
-    return say(options, answer,
-               fmt::format("submitted {}\n", answer.at("submitted").get<std::string>()));
-  }
-  if (options.action == "status") {
-    TESSERA_TRY(const Answer answer, ask(options, {{"do", "status"}}));
-    return say(options, answer, jobs_table(answer));
-  }
-  if (options.target.empty()) {
-    return invalid_input(fmt::format("cluster {}: expected the name of a {}, found none",
-                                     options.action, options.action == "drain" ? "node" : "job"));
-  }
-  if (options.action == "drain") {
-    const auto number = parse_int(options.target);
-    const Answer node = number ? Answer(*number) : Answer(options.target);
-    TESSERA_TRY(const Answer answer, ask(options, {{"do", "drain"}, {"node", node}}));
-    return say(options, answer, fmt::format("drained node {}\n", options.target));
-  }
-  TESSERA_TRY(const Answer answer, ask(options, {{"do", options.action}, {"job", options.target}}));
-  if (options.action == "cancel")
-    return say(options, answer, fmt::format("cancelled {}\n", options.target));
+Result<int> explain(const LiveOptions& options) {
+  TESSERA_TRY(const Answer answer, ask(options, {{"do", "explain"}, {"job", options.target}}));
   const std::string why = answer.value("error", answer.value("waits_for", ""));
   return say(options, answer,
              fmt::format("{} is {}{}{}\n", options.target, answer.at("state").get<std::string>(),
                          why.empty() ? "" : ": ", why));
+}
+
+Result<int> cancel(const LiveOptions& options) {
+  TESSERA_TRY(const Answer answer, ask(options, {{"do", "cancel"}, {"job", options.target}}));
+  return say(options, answer, fmt::format("cancelled {}\n", options.target));
+}
+
+Result<int> drain(const LiveOptions& options) {
+  const auto number = parse_int(options.target);
+  const Answer node = number ? Answer(*number) : Answer(options.target);
+  TESSERA_TRY(const Answer answer, ask(options, {{"do", "drain"}, {"node", node}}));
+  return say(options, answer, fmt::format("drained node {}\n", options.target));
+}
+
+void add_folder(Command& command, LiveOptions& options) {
+  command.option("--dir", options.folder,
+                 "Folder of the live controller: journal, socket, logs; default .tessera-cluster");
+}
+
+// Adds the options of a command that asks a controller.
+void add_controller(Command& command, LiveOptions& options) {
+  add_folder(command, options);
+  command.option("--listen", options.listen, "HOST:PORT of the controller, in place of --dir");
+  command.option("--token", options.token, "File with the token of --listen on its first line");
+  command.flag("--json", options.json, "Print JSON");
+}
+
+void add_serve(Command& cluster) {
+  const auto options = std::make_shared<LiveOptions>();
+  Command command = cluster.command("serve", "Run jobs, as a policy decides");
+  command.option("--cluster", options->cluster,
+                 "Nodes x GPUs, as 1x4; not needed where the back end knows its nodes");
+  add_policy(command, options->policy, options->seed);
+  command.option("--backend", options->backend,
+                 "Where jobs run: processes (of this machine, default) or slurm");
+  command.option("--round", options->round_s, "Seconds between decisions; default 5")
+      .at_least(0.001);
+  add_folder(command, *options);
+  command.option("--listen", options->listen, "Also listen on this HOST:PORT");
+  command.option("--token", options->token, "File with the token of --listen on its first line");
+  command.flag("--until-idle", options->until_idle, "End when all jobs have ended");
+  command.footer(policies_text() +
+                 "\nStarted again with the same words it goes on where it stood.\n\nExample:\n"
+                 "  tessera cluster serve --cluster 1x4 --policy optimus &\n");
+  command.action([options] { return serve(*options); });
+}
+
+void add_submit(Command& cluster) {
+  const auto options = std::make_shared<LiveOptions>();
+  Command command = cluster.command("submit", "Ask the controller to run a job");
+  command.option("RUN.toml", options->target, "Run file that writes checkpoints").required();
+  command.option("--name", options->name, "Name of the job; default: of the run file");
+  command.option("--gpus", options->gpus, "GPUs that the job asks for; default 1").ranks();
+  command.option("--plan", options->plan,
+                 "The plan, with {} for the number of GPUs; default: the run's");
+  command.option("--least", options->least, "Fewest GPUs of a plan with {}; default 1").ranks();
+  command.option("--most", options->most, "Most GPUs; default: --gpus").ranks();
+  command.option("--deadline", options->deadline_s, "Seconds in which it must end").at_least(0);
+  add_controller(command, *options);
+  command.footer(
+      "A job whose plan has {} changes its size while it trains, and keeps its batch.\n\n"
+      "Example:\n"
+      "  tessera cluster submit run.toml --gpus 4 --plan 'data_parallel({})'\n");
+  command.action([options] { return submit(*options); });
+}
+
+// A command that asks the controller about something.
+struct Asking {
+  const char *name, *help, *target, *target_help, *example;
+  Result<int> (*run)(const LiveOptions& options);
+};
+constexpr std::array<Asking, 4> kAsking = {
+    {{"status", "List the jobs, with why they wait", nullptr, nullptr, "status", status},
+     {"explain", "Say how a job stands, and why it waits or failed", "JOB", "Name of a job",
+      "explain run", explain},
+     {"cancel", "End a job", "JOB", "Name of a job", "cancel run", cancel},
+     {"drain", "Move all jobs away from a node, and give it no others", "NODE",
+      "Number or name of a node", "drain 3", drain}}};
+
+void add_asking(Command& cluster, const Asking& asking) {
+  const auto options = std::make_shared<LiveOptions>();
+  Command command = cluster.command(asking.name, asking.help);
+  if (asking.target != nullptr)
+    command.option(asking.target, options->target, asking.target_help).required();
+  add_controller(command, *options);
+  command.footer(fmt::format("Example:\n  tessera cluster {}\n", asking.example));
+  command.action([options, run = asking.run] { return run(*options); });
+}
+
+void add_replay(Command& cluster) {
+  const auto options = std::make_shared<LiveOptions>();
+  Command command = cluster.command("replay", "Decide again what a journal records");
+  command.option("JOURNAL", options->target, "Default: that of --dir");
+  add_folder(command, *options);
+  command.flag("--json", options->json, "Print JSON");
+  command.footer(
+      "Exit code 1: a decision differs from the recorded one.\n\nExample:\n"
+      "  tessera cluster replay --dir .tessera-cluster\n");
+  command.action([options] { return replay(*options); });
+}
+
+}  // namespace
+
+void add_policy(Command& command, std::string& policy, uint64_t& seed) {
+  std::vector<std::string> names;
+  for (const share::PolicyInfo& one : share::policies()) names.push_back(one.name);
+  command.option("--policy", policy, "Who gets which GPUs; default: default").one_of(names);
+  command.option("--seed", seed, "Of policies that draw, and of generators").at_least(0);
+}
+
+std::string policies_text() {
+  std::string out = "Policies:\n";
+  for (const share::PolicyInfo& policy : share::policies())
+    out += fmt::format("  {:<17} {}\n", policy.name, policy.summary);
+  return out;
+}
+
+void add_cluster_live(Command& cluster) {
+  add_serve(cluster);
+  add_submit(cluster);
+  for (const Asking& asking : kAsking) add_asking(cluster, asking);
+  add_replay(cluster);
 }
 
 }  // namespace tessera::cli

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/json_text.h"
@@ -14,6 +15,7 @@
 #include "tessera/cli/output.h"
 #include "tessera/cli/planned_model.h"
 #include "tessera/cli/with_planning/plan_speeds.h"
+#include "tessera/cli/with_planning/pricing.h"
 #include "tessera/cli/with_planning/progress_line.h"
 #include "tessera/compile/optimizer_text.h"
 
@@ -21,6 +23,15 @@ namespace tessera::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+struct SpeedsOptions {
+  std::string model, cluster, optimizer = "adamw", plans_file, out;
+  std::vector<std::string> plans, placements;  // NAME=PLAN; as "233"
+  std::vector<int64_t> gpus;
+  PricingOptions pricing;
+  int64_t batch = 0;
+  bool json = false;
+};
 
 // Reads "NAME=PLAN"; a plan without a name is named by its recipe.
 NamedPlan named_plan(const std::string& text) {
@@ -141,31 +152,10 @@ Json speeds_json(const Speeds& speeds, const SpeedsOptions& options, const Clust
           {"left_out", speeds.left_out}};
 }
 
-}  // namespace
-
-void add_speeds_options(Command& command, SpeedsOptions& options) {
-  command.option("--batch", options.batch, "speeds: sequences a step over all ranks").at_least(1);
-  command
-      .option("--placements", options.placements,
-              "speeds: GPUs on each node, a digit a node, as 8,44,233; default: --gpus on as few "
-              "nodes as possible")
-      .delimiter(',')
-      .one_value_each();
-  command.option("--plans", options.plans_file, "speeds: file of lines NAME = \"PLAN\"");
-  add_pricing(command, options.pricing);
-  add_optimizer(command, options.optimizer);
-}
-
-Result<int> run_speeds(const SpeedsOptions& given) {
-  SpeedsOptions options = given;
-  if (options.model.empty()) return invalid_input("cluster speeds: expected a model, found none");
-  if (options.cluster.empty())
-    return invalid_input("cluster speeds: expected --cluster, as a800:8, found none");
-  if (options.batch == 0)
-    return invalid_input("cluster speeds: expected --batch, the sequences of a step, found none");
+Result<int> run_speeds(const SpeedsOptions& options) {
   SpeedQuestion question;
-  question.named = given.model;
-  TESSERA_TRY(question.model, planned_model(given.model));
+  question.named = options.model;
+  TESSERA_TRY(question.model, planned_model(options.model));
   TESSERA_TRY(question.cluster, load_machine(options.cluster));
   TESSERA_TRY(question.optimizer, parse_optimizer_text(options.optimizer));
   TESSERA_TRY(question.plans, plans_of(options));
@@ -183,6 +173,47 @@ Result<int> run_speeds(const SpeedsOptions& given) {
   if (!options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, to_csv(speeds)));
   return print(options.json ? dumped(speeds_json(speeds, options, question.cluster)) + "\n"
                             : speeds_text(speeds, options, question.cluster));
+}
+
+}  // namespace
+
+void add_cluster_speeds(Command& cluster) {
+  const auto options = std::make_shared<SpeedsOptions>();
+  Command command =
+      cluster.command("speeds", "Price the plans of a model on placements of a cluster");
+  command.option("MODEL", options->model, "What is trained").required();
+  command.option("--cluster", options->cluster, "A machine, as a800:8").required();
+  command.option("--batch", options->batch, "Sequences a step over all ranks")
+      .at_least(1)
+      .required();
+  command
+      .option("--gpus", options->gpus, "Numbers of GPUs, as 1,2,4; default: 1, 2, 4, ... up to all")
+      .delimiter(',')
+      .one_value_each()
+      .ranks();
+  command
+      .option("--placements", options->placements,
+              "GPUs on each node, a digit a node, as 8,44,233; default: --gpus on as few nodes as "
+              "possible")
+      .delimiter(',')
+      .one_value_each();
+  command
+      .option("--plan", options->plans,
+              "NAME=PLAN, with {} for the number of GPUs and {micro} for the number of "
+              "micro-batches that is fastest; default: auto")
+      .one_value_each();
+  command.option("--plans", options->plans_file, "File of lines NAME = \"PLAN\"");
+  add_pricing(command, options->pricing);
+  add_optimizer(command, options->optimizer);
+  command.option("-o,--out", options->out,
+                 "Write the table as CSV, for cluster simulate --throughputs");
+  command.flag("--json", options->json, "Print JSON");
+  command.footer(
+      "Example:\n"
+      "  tessera cluster speeds gpt:layers=24,hidden=1024,heads=16 --cluster a800:8 --batch 64 \\\n"
+      "      --gpus 1,2,4,8 --plan 'ga=data_parallel({}, micro_batches={micro})' --plan auto \\\n"
+      "      -o throughput/gpt.csv\n");
+  command.action([options] { return run_speeds(*options); });
 }
 
 }  // namespace tessera::cli

@@ -83,7 +83,7 @@ class LiveWorkers : public Workers {
   const Submission& submission(int job) const { return jobs_[static_cast<size_t>(job)].submission; }
 
  private:
-  // What a job was told through its steering file: to go on with these GPUs, or, with none, to stop.
+  // An order that a job got through its steering file: to go on with these GPUs, or, with none, to stop.
   struct Told {
     Allocation to;
     int64_t at_step = 0, changes_before = 0;

@@ -182,12 +182,9 @@ class State {
     if (!body || !body->is_object())
       return invalid_input("expected an event that is a JSON object, found another");
     static const std::map<std::string_view, Status (State::*)(double, const Json&)> kKinds = {
-        {"submit", &State::apply_submit},
-        {"cancel", &State::apply_cancel},
-        {"drain", &State::apply_drain},
-        {"out", &State::apply_out},
-        {"back", &State::apply_back},
-        {"round", &State::apply_round}};
+        {"submit", &State::apply_submit}, {"cancel", &State::apply_cancel},
+        {"drain", &State::apply_drain},   {"out", &State::apply_out},
+        {"back", &State::apply_back},     {"round", &State::apply_round}};
     const auto kind = kKinds.find(event.kind);
     if (kind == kKinds.end()) {
       return invalid_input(

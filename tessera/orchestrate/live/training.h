@@ -70,7 +70,6 @@ class Training : public RunningJob {
   ~Training() override { kill(); }
   std::optional<End> ended() override;
   Status end() override;
-  // All GPUs are on this machine.
   bool can_go_on_with(const Allocation&) const override { return true; }
   pid_t process() const { return process_; }
 
