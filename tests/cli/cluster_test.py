@@ -193,9 +193,9 @@ class Speeds(Cluster):
         self.assertIn("\n", auto["text"])
 
     def test_wrong_input_is_one_line(self):
-        self.expect_error(2, "cluster speeds: expected --batch, the sequences of a step, found none",
+        self.expect_error(2, "cluster speeds: --batch is required (tessera cluster speeds --help)",
                           "cluster", "speeds", self.GPT, "--cluster", "a800:1")
-        self.expect_error(2, "cluster speeds: expected a model, found none", "cluster", "speeds", "--cluster", "a800:1")
+        self.expect_error(2, "cluster speeds: MODEL is required (tessera cluster speeds --help)", "cluster", "speeds", "--cluster", "a800:1")
         self.expect_error(2, "cluster speeds: expected placements on at most 2 nodes of 8 GPUs, those of dgx-a100, found '111'",
                           *self.speeds("--placements", "111"))
         self.expect_error(2, "--placements: expected a digit from 1 to 9 for each node, as 233, or numbers, as 16+16, found '2x'",

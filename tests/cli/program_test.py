@@ -17,13 +17,25 @@ class TheProgram(CliTest):
 
     def test_the_reference_has_every_option(self):
         page = (ROOT / "docs/reference/command-line.md").read_text(encoding="utf-8")
-        commands = re.findall(r"(?m)^  (\w+)  ", self.expect_text("--help").split("Subcommands:")[1].split("MODEL")[0])
-        self.assertIn("simulate", commands)
+        commands = self.commands()
+        self.assertIn(["simulate"], commands)
+        self.assertIn(["cluster", "submit"], commands)
         for command in commands:
             with self.subTest(command=command):
-                options = set(re.findall(r"(?m)^  (?:-\w,)?(--[\w-]+)", self.expect_text(command, "--help"))) - {"--help"}
-                rows = "".join(line for line in page.splitlines() if line.startswith(f"| `tessera {command} "))
+                text = self.expect_text(*command, "--help")
+                options = set(re.findall(r"(?m)^  (?:-\w,)?(--[\w-]+)", text)) - {"--help"}
+                rows = "".join(line for line in page.splitlines() if line.startswith(f"| `tessera {' '.join(command)} "))
                 self.assertEqual(options, set(re.findall(r"--[a-z][\w-]*", rows)))
+                if len(command) > 1:
+                    self.assertIn("Example", text)
+
+    def commands(self, *group):
+        """The words of each command that has no commands of its own."""
+        text = self.expect_text(*group, "--help")
+        if "Subcommands:" not in text:
+            return [list(group)]
+        names = re.findall(r"(?m)^  (\w+)  ", re.split(r"\n(?:MODEL|Example)", text.split("Subcommands:")[1])[0])
+        return [command for name in names for command in self.commands(*group, name)]
 
     def test_the_reference_has_every_key_of_simulate(self):
         found = self.expect_json(*SIMULATE, "--json")
