@@ -160,10 +160,13 @@ class SlurmWords(RuntimeTest):
 
     def test_a_job_that_fails_or_is_refused_says_why(self):
         self.serve()
-        self.submit("a", "--plan", "nonsense({})", "--gpus", "2")
+        with open(self.job("a"), encoding="utf-8") as file:
+            text = file.read().replace('data = "random"', 'data = ["nonsense/*.txt"]')
+        answer = self.ask("submit", self.write("a.toml", text), "--plan", "data_parallel({})", "--gpus", "2")
+        self.assertEqual(answer.code, 0, answer.err)
         self.submit("b", steps=100000)
         self.wait_for(lambda: "a is failed: " in self.ask("explain", "a").out)
-        self.assertIn("nonsense", self.ask("explain", "a").out)
+        self.assertIn("a is failed: data: bytes are the tokens", self.ask("explain", "a").out)
         self.write("slurm programs/refuses", "")
         self.submit("c")
         self.wait_for(lambda: "c is failed" in self.ask("explain", "c").out)

@@ -57,7 +57,12 @@ Result<share::Prices> read_prices(const ClusterOptions& options, const share::Ma
           "--price: expected TYPE=USD an hour, as {}=2.5, where the types are {}, found '{}'",
           machines.types.front(), join(machines.types, ", "), price));
     }
-    out[type.empty() ? 0 : static_cast<size_t>(at - machines.types.begin())] = *usd;
+    double& own = out[type.empty() ? 0 : static_cast<size_t>(at - machines.types.begin())];
+    if (own >= 0) {
+      return invalid_input(fmt::format(
+          "--price: expected one price for each type, found a second one, '{}'", price));
+    }
+    own = *usd;
   }
   for (size_t i = 0; i < out.size(); ++i) {
     if (out[i] < 0) {

@@ -15,8 +15,10 @@
 #include <optional>
 
 #include "tessera/base/json_text.h"
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/with_planning/job_sizes.h"
 #include "tessera/orchestrate/live/server.h"
 #include "tessera/orchestrate/live/service.h"
 #include "tessera/orchestrate/share/policy.h"
@@ -147,6 +149,18 @@ Result<Answer> ask_to_submit(const LiveOptions& options) {
                  {"gpus", options.gpus}};
   request["name"] =
       options.name.empty() ? std::filesystem::path(options.target).stem().string() : options.name;
+  const bool is_elastic = options.plan.find("{}") != std::string::npos;
+  JobToSize job{options.target, options.plan, options.gpus, options.gpus, options.gpus};
+  if (is_elastic) {
+    job.least = options.least.value_or(1);
+    job.most = options.most.value_or(options.gpus);
+  }
+  if (job.least <= job.gpus && job.gpus <= job.most) {
+    TESSERA_TRY(const JobSizes sizes, sizes_of_job(job));
+    for (const std::string& why : sizes.left_out)
+      fmt::print(stderr, "note: the job will not run on {}\n", message_line(why));
+    if (!sizes.sizes.empty()) request["sizes"] = sizes.sizes;
+  }
   if (options.least) request["least"] = *options.least;
   if (options.most) request["most"] = *options.most;
   if (options.deadline_s) request["deadline_s"] = *options.deadline_s;
@@ -214,10 +228,19 @@ Result<int> cancel(const LiveOptions& options) {
   return say(options, answer, fmt::format("cancelled {}\n", options.target));
 }
 
-Result<int> drain(const LiveOptions& options) {
+// Returns a node as a request has it: its number, or its name.
+Answer node_in(const LiveOptions& options) {
   const auto number = parse_int(options.target);
-  const Answer node = number ? Answer(*number) : Answer(options.target);
-  TESSERA_TRY(const Answer answer, ask(options, {{"do", "drain"}, {"node", node}}));
+  return number ? Answer(*number) : Answer(options.target);
+}
+
+Result<int> resume(const LiveOptions& options) {
+  TESSERA_TRY(const Answer answer, ask(options, {{"do", "resume"}, {"node", node_in(options)}}));
+  return say(options, answer, fmt::format("resumed node {}\n", options.target));
+}
+
+Result<int> drain(const LiveOptions& options) {
+  TESSERA_TRY(const Answer answer, ask(options, {{"do", "drain"}, {"node", node_in(options)}}));
   return say(options, answer, fmt::format("drained node {}\n", options.target));
 }
 
@@ -278,13 +301,15 @@ struct Asking {
   const char *name, *help, *target, *target_help, *example;
   Result<int> (*run)(const LiveOptions& options);
 };
-constexpr std::array<Asking, 4> kAsking = {
+constexpr std::array<Asking, 5> kAsking = {
     {{"status", "List the jobs, with why they wait", nullptr, nullptr, "status", status},
      {"explain", "Say how a job stands, and why it waits or failed", "JOB", "Name of a job",
       "explain run", explain},
      {"cancel", "End a job", "JOB", "Name of a job", "cancel run", cancel},
      {"drain", "Move all jobs away from a node, and give it no others", "NODE",
-      "Number or name of a node", "drain 3", drain}}};
+      "Number or name of a node", "drain 3", drain},
+     {"resume", "Give jobs to a drained node again", "NODE", "Number or name of a node", "resume 3",
+      resume}}};
 
 void add_asking(Command& cluster, const Asking& asking) {
   const auto options = std::make_shared<LiveOptions>();

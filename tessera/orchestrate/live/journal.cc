@@ -144,7 +144,7 @@ Status Journal::append(const JournalEvent& event) {
 
 Result<std::vector<JournalEvent>> Journal::events() const {
   TESSERA_TRY(const Statement statement,
-              impl_->prepare("SELECT at_s, kind, body FROM event ORDER BY number", "read"));
+              impl_->prepare("SELECT at_s, kind, body, number FROM event ORDER BY number", "read"));
   std::vector<JournalEvent> out;
   int code = SQLITE_ROW;
   while ((code = sqlite3_step(statement.get())) == SQLITE_ROW) {
@@ -153,7 +153,15 @@ Result<std::vector<JournalEvent>> Journal::events() const {
       return std::string(bytes == nullptr ? "" : bytes,
                          static_cast<size_t>(sqlite3_column_bytes(statement.get(), at)));
     };
-    out.push_back({sqlite3_column_double(statement.get(), 0), text(1), text(2)});
+    const double at_s = sqlite3_column_double(statement.get(), 0);
+    const int64_t number = sqlite3_column_int64(statement.get(), 3);
+    if (number != std::ssize(out) + 1 || !(at_s >= (out.empty() ? 0 : out.back().at_s))) {
+      return invalid_input(
+          fmt::format("{}: expected event {} with a time that is not before the one before, found "
+                      "event {} at {} s",
+                      impl_->path, out.size() + 1, number, at_s));
+    }
+    out.push_back({at_s, text(1), text(2)});
   }
   if (code != SQLITE_DONE) return impl_->failed("read");
   return out;

@@ -76,7 +76,7 @@ LiveWorkers::LiveWorkers(std::string folder, const Machines& machines)
 
 std::shared_ptr<const JobModel> LiveWorkers::add(const Submission& submission) {
   Job& job = jobs_.emplace_back(submission, folder_ + "/" + submission.name + ".log");
-  job.speeds = std::make_shared<MeasuredSpeeds>(submission.least_gpus, submission.most_gpus);
+  job.speeds = std::make_shared<MeasuredSpeeds>(submission);
   job.model = rated_job(job.speeds, static_cast<double>(submission.steps));
   return job.model;
 }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <set>
@@ -132,9 +133,13 @@ class State {
           "{}: checkpoint.dir: expected a folder of its own, found that of job '{}', {}",
           job.run_file, jobs_[i].name, job.checkpoints));
     }
-    if (job.gpus > machines_.gpus()) {
-      return invalid_input(fmt::format("gpus: expected at most the cluster's {}, found {}",
-                                       machines_.gpus(), job.gpus));
+    const int all = std::accumulate(gpus_.begin(), gpus_.end(), 0);
+    for (const auto& [key, gpus] :
+         {std::pair("gpus", job.gpus), std::pair("most", job.most_gpus)}) {
+      if (gpus > all) {
+        return invalid_input(
+            fmt::format("{}: expected at most the cluster's {}, found {}", key, all, gpus));
+      }
     }
     return {};
   }
@@ -159,9 +164,16 @@ class State {
     close(node);
     out_.insert(node);
   }
+  void resume(int node) {
+    drained_.erase(node);
+    open_again(node);
+  }
   void bring_back(int node) {
     out_.erase(node);
-    if (drained_.count(node) > 0) return;
+    open_again(node);
+  }
+  void open_again(int node) {
+    if (drained_.count(node) > 0 || out_.count(node) > 0) return;
     machines_.nodes[static_cast<size_t>(node)].gpus = gpus_[static_cast<size_t>(node)];
     rounds_->fill_node(node, gpus_[static_cast<size_t>(node)]);
   }
@@ -183,8 +195,9 @@ class State {
       return invalid_input("expected an event that is a JSON object, found another");
     static const std::map<std::string_view, Status (State::*)(double, const Json&)> kKinds = {
         {"submit", &State::apply_submit}, {"cancel", &State::apply_cancel},
-        {"drain", &State::apply_drain},   {"out", &State::apply_out},
-        {"back", &State::apply_back},     {"round", &State::apply_round}};
+        {"drain", &State::apply_drain},   {"resume", &State::apply_resume},
+        {"out", &State::apply_out},       {"back", &State::apply_back},
+        {"round", &State::apply_round}};
     const auto kind = kKinds.find(event.kind);
     if (kind == kKinds.end()) {
       return invalid_input(
@@ -238,10 +251,22 @@ class State {
              {"gpu_s", usage.gpu_seconds}};
     if (!workers_->error(job).empty()) out["error"] = workers_->error(job);
     if (workers_->state(job) == LiveState::kWaiting && static_cast<size_t>(job) < shown_)
-      out["waits_for"] = rounds_->reason(job).text;
+      out["waits_for"] = rounds_->reason(job).text + closed_text();
     if (const std::string held = workers_->waits_for(job); !held.empty()) out["waits_for"] = held;
     return out;
   }
+
+  // Returns a clause that says which nodes are closed; "" if none is.
+  std::string closed_text() const {
+    std::vector<std::string> closed;
+    for (const int node : drained_) closed.push_back(name_of(node) + " is drained");
+    for (const int node : out_) closed.push_back(name_of(node) + " is out of service");
+    return closed.empty() ? "" : "; node " + join(closed, ", node ");
+  }
+  std::string name_of(int node) const {
+    return nodes_.empty() ? std::to_string(node) : nodes_[static_cast<size_t>(node)];
+  }
+  bool is_drained(int node) const { return drained_.count(node) > 0; }
 
   Json status(double now_s) const {
     Json jobs = Json::array(), nodes = Json::array();
@@ -249,6 +274,8 @@ class State {
     for (const Machines::Node& node : machines_.nodes) nodes.push_back(node.gpus);
     Json out{{"now_s", now_s}, {"jobs", jobs}, {"nodes", nodes}};
     if (!nodes_.empty()) out["node_names"] = nodes_;
+    out["drained"] = drained_;
+    out["out_of_service"] = out_;
     return out;
   }
 
@@ -288,6 +315,13 @@ class State {
   Status apply_drain(double, const Json& body) {
     TESSERA_TRY(const int node, node_in(body, std::nullopt));
     drain(node);
+    return {};
+  }
+  Status apply_resume(double, const Json& body) {
+    TESSERA_TRY(const int node, node_in(body, std::nullopt));
+    if (drained_.count(node) == 0)
+      return invalid_input("expected a node that is drained, found another");
+    resume(node);
     return {};
   }
   Status apply_out(double, const Json& body) {
@@ -417,6 +451,17 @@ struct Service::Impl {
 
   Result<Json> status(const Json&) { return state->status(clock() - began_s); }
 
+  Result<Json> resume(const Json& request) {
+    TESSERA_TRY(const int node, node_of(request));
+    if (!state->is_drained(node)) {
+      return invalid_input(
+          fmt::format("expected a node that is drained, found {}", state->name_of(node)));
+    }
+    TESSERA_TRY_VOID(record(now(), "resume", {{"node", node}}));
+    state->resume(node);
+    return Json{{"resumed", node}};
+  }
+
   // Closes the nodes that the back end has taken out of service since the last round, and opens those
   // that are back.
   Status follow_nodes() {
@@ -497,14 +542,11 @@ Result<nlohmann::json> Service::answer(const nlohmann::json& request) {
   const std::string what =
       word != request.end() && word->is_string() ? word->get<std::string>() : "";
   static const std::map<std::string_view, Result<Json> (Impl::*)(const Json&)> kActions = {
-      {"submit", &Impl::submit},
-      {"status", &Impl::status},
-      {"explain", &Impl::explain},
-      {"cancel", &Impl::cancel},
-      {"drain", &Impl::drain}};
+      {"submit", &Impl::submit}, {"status", &Impl::status}, {"explain", &Impl::explain},
+      {"cancel", &Impl::cancel}, {"drain", &Impl::drain},   {"resume", &Impl::resume}};
   const auto action = kActions.find(what);
-  Result<Json> out = invalid_input(
-      fmt::format("do: expected submit, status, explain, cancel or drain, found '{}'", what));
+  Result<Json> out = invalid_input(fmt::format(
+      "do: expected submit, status, explain, cancel, drain or resume, found '{}'", what));
   try {
     if (action != kActions.end()) out = (own.*action->second)(request);
   } catch (const Json::exception&) {

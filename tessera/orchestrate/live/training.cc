@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kMostGpus = 100'000;
 constexpr int64_t kMostRunFile = 1 << 20;  // bytes
-constexpr size_t kMostName = 64;
+constexpr size_t kMostName = 64, kMostSizes = 4096;
 
 Status check_name(const std::string& name) {
   const bool is_plain = !name.empty() && name.size() <= kMostName && name.front() != '.' &&
@@ -51,6 +51,24 @@ Status read_key(const nlohmann::json& json, const char* key, const char* expecte
   return {};
 }
 
+// Reads the sizes of a job whose limits are known.
+Result<std::vector<int>> read_sizes(const nlohmann::json& json, const Submission& job) {
+  std::vector<int> out;
+  const auto found = json.find("sizes");
+  if (found == json.end()) return out;
+  bool has_asked = false, fits = found->is_array() && found->size() <= kMostSizes;
+  for (size_t i = 0; fits && i < found->size(); ++i) {
+    const nlohmann::json& size = (*found)[i];
+    fits = size.is_number_integer() && size >= job.least_gpus && size <= job.most_gpus;
+    if (fits) out.push_back(size.get<int>());
+    has_asked |= fits && out.back() == job.gpus;
+  }
+  if (fits && has_asked) return out;
+  return invalid_input(
+      fmt::format("sizes: expected numbers of GPUs from {} to {}, {} among them, found {}",
+                  job.least_gpus, job.most_gpus, job.gpus, shown(*found)));
+}
+
 }  // namespace
 
 std::string Submission::plan_on(int gpus_now) const {
@@ -70,6 +88,7 @@ nlohmann::json to_json(const Submission& job) {
                      {"checkpoints", job.checkpoints},
                      {"most", job.most_gpus},
                      {"steps", job.steps}};
+  if (!job.sizes.empty()) out["sizes"] = job.sizes;
   if (job.deadline_s < kNever) out["deadline_s"] = job.deadline_s;
   return out;
 }
@@ -104,6 +123,7 @@ Result<Submission> parse_submission(const nlohmann::json& json) {
         fmt::format("gpus: expected 1 <= least <= gpus <= most <= {}, found {}, {} and {}",
                     kMostGpus, out.least_gpus, out.gpus, out.most_gpus));
   }
+  TESSERA_TRY(out.sizes, read_sizes(json, out));
   if (!out.is_elastic() && out.least_gpus != out.most_gpus) {
     return invalid_input(
         "plan: expected {} for the number of GPUs in the plan of a job of several sizes, found "
@@ -128,13 +148,18 @@ Status read_run(Submission& job) {
     return invalid_input(
         fmt::format("{}: steps: expected at least 1, found {}", run_file, job.steps));
   }
-  job.checkpoints = (std::filesystem::path(job.folder) / *checkpoints).lexically_normal().string();
+  // Links are followed, so that two names of a folder are found to be one.
+  std::error_code failed;
+  const std::filesystem::path folder = std::filesystem::path(job.folder) / *checkpoints;
+  const std::filesystem::path real = std::filesystem::weakly_canonical(folder, failed);
+  job.checkpoints = (failed ? folder.lexically_normal() : real).string();
   return {};
 }
 
 double MeasuredSpeeds::steps_per_s(const Shape& shape, BatchRule) const {
   const int gpus = shape.total();
   if (gpus < least_ || gpus > most_) return 0;
+  if (!sizes_.empty() && std::find(sizes_.begin(), sizes_.end(), gpus) == sizes_.end()) return 0;
   if (measured_.empty()) return gpus;  // nothing is known but the proportion
   const auto nearest =
       std::min_element(measured_.begin(), measured_.end(), [&](const auto& a, const auto& b) {

@@ -29,6 +29,7 @@ struct Submission {
   // has the GPUs that it asked for.
   std::string plan;
   int gpus = 1, least_gpus = 1, most_gpus = 1;
+  std::vector<int> sizes;      // numbers of GPUs on which the plan runs; none: all of these
   double deadline_s = kNever;  // seconds from the submission
   int64_t steps = 0;           // of the run file
   std::string checkpoints;     // the folder of its checkpoints, as an absolute path
@@ -44,7 +45,8 @@ Status read_run(Submission& job);
 // The speed of a job: what has been measured, and between and beyond that in proportion to the GPUs.
 class MeasuredSpeeds : public Speeds {
  public:
-  MeasuredSpeeds(int least, int most) : least_(least), most_(most) {}
+  explicit MeasuredSpeeds(const Submission& job)
+      : least_(job.least_gpus), most_(job.most_gpus), sizes_(job.sizes) {}
   void measured(int gpus, double steps_per_s) { measured_[gpus] = steps_per_s; }
   double steps_per_s(const Shape& shape, BatchRule rule) const override;
   int least_gpus() const override { return least_; }
@@ -52,6 +54,7 @@ class MeasuredSpeeds : public Speeds {
 
  private:
   int least_, most_;
+  std::vector<int> sizes_;
   std::map<int, double> measured_;  // by number of GPUs
 };
 

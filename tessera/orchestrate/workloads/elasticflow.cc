@@ -128,8 +128,9 @@ Result<Workload> read_elasticflow(const std::string& path, const ReadOptions& op
   if (path.starts_with("elasticflow:")) return draw_jobs(path, options);
   TESSERA_TRY(const Columns file, Columns::read(path, {"name", "submit_s", "model",
                                                        "global_batch_size", "iterations", "gpus"}));
-  const std::string folder =
-      options.traces.empty() ? std::filesystem::path(path).parent_path().string() : options.traces;
+  const std::string folder = options.traces.empty()
+                                 ? (std::filesystem::path(".") / path).parent_path().string()
+                                 : options.traces;
   Workload out;
   std::map<std::string, ModelTable> known;
   for (size_t row = 0; row < file.rows(); ++row) {
