@@ -6,6 +6,7 @@ import resource
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 
 from cli import RuntimeTest, main, program, run
@@ -255,6 +256,22 @@ class Live(RuntimeTest):
                                                         f"that of job 'a', {self.path('checkpoints-a')}\n"))
         bare = self.write("bare.toml", 'model = "gpt:layers=1"\nsteps = 3\n')
         self.assertIn("expected checkpoint = { dir = ..., every = ... }", self.ask("submit", bare).err)
+
+    def test_a_journal_with_a_gap_or_none_at_all(self):
+        self.serve()
+        for name in ("a", "b"):
+            self.submit(name, steps=3)
+        self.assertEqual(self.server.wait(timeout=60), 0)
+        journal = self.path("live/journal")
+        with sqlite3.connect(journal) as database:
+            database.execute("DELETE FROM event WHERE number = 2")
+        database.close()
+        for answer in (self.ask("replay"), run("cluster", "serve", "--dir", self.path("live"), "--cluster", "1x2", "--policy", "fifo")):
+            self.assertEqual(answer.code, 2)
+            self.assertRegex(answer.err, f"^tessera: {journal}: expected event 2 with a time that is not before the one before, found event 3 at .* s\n$")
+        for path, found in ((self.write("empty", ""), "an empty file"), (self.folder, "a folder")):
+            answer = self.ask("replay", path)
+            self.assertEqual((answer.code, answer.err), (2, f"tessera: {path}: expected a journal of tessera cluster, found {found}\n"))
 
     def test_wrong_words_leave_nothing_behind(self):
         token, short = self.write("token", "0123456789abcdef\n"), self.write("short", "a\n")

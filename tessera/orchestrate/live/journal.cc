@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 namespace tessera::share {
@@ -120,11 +121,17 @@ Result<Journal> Journal::open(const std::string& path) {
 Result<Journal> Journal::read(const std::string& path) {
   auto impl = std::make_unique<Impl>();
   impl->path = path;
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored))
+    return invalid_input(path + ": expected a journal of tessera cluster, found a folder");
   if (sqlite3_open_v2(path.c_str(), &impl->database, SQLITE_OPEN_READONLY, nullptr) != SQLITE_OK) {
     return invalid_input(fmt::format("{}: expected a journal of tessera cluster, found none: {}",
                                      path, sqlite3_errmsg(impl->database)));
   }
   TESSERA_TRY_VOID(impl->check());
+  TESSERA_TRY(const int64_t application, impl->pragma("PRAGMA application_id"));
+  if (application != kApplication)
+    return invalid_input(path + ": expected a journal of tessera cluster, found an empty file");
   return Journal(std::move(impl));
 }
 
