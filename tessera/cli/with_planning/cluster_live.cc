@@ -149,13 +149,15 @@ Result<Answer> ask_to_submit(const LiveOptions& options) {
                  {"gpus", options.gpus}};
   request["name"] =
       options.name.empty() ? std::filesystem::path(options.target).stem().string() : options.name;
-  const bool is_elastic = options.plan.find("{}") != std::string::npos;
-  JobToSize job{options.target, options.plan, options.gpus, options.gpus, options.gpus};
-  if (is_elastic) {
-    job.least = options.least.value_or(1);
-    job.most = options.most.value_or(options.gpus);
+  share::Submission job;
+  job.run_file = options.target;
+  job.plan = options.plan;
+  job.gpus = job.least_gpus = job.most_gpus = static_cast<int>(options.gpus);
+  if (job.is_elastic()) {
+    job.least_gpus = static_cast<int>(options.least.value_or(1));
+    job.most_gpus = static_cast<int>(options.most.value_or(options.gpus));
   }
-  if (job.least <= job.gpus && job.gpus <= job.most) {
+  if (job.least_gpus <= job.gpus && job.gpus <= job.most_gpus) {
     TESSERA_TRY(const JobSizes sizes, sizes_of_job(job));
     for (const std::string& why : sizes.left_out)
       fmt::print(stderr, "note: the job will not run on {}\n", message_line(why));
