@@ -6,9 +6,11 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -37,7 +39,11 @@ Result<PlanningModel> changed(const std::string& name, const Json& changes,
                               const std::string& keys = "") {
   Json text = Json::parse(*read_file(config(name)));
   if (!changes.is_null()) text.merge_patch(changes);
-  const std::string path = testing::TempDir() + "config.json";
+  // Tests run at the same time in processes of their own.
+  const std::string folder =
+      testing::TempDir() + "/tessera_planning_model_" + std::to_string(::getpid());
+  std::filesystem::create_directories(folder);
+  const std::string path = folder + "/config.json";
   TESSERA_TRY_VOID(write_file(path, text.dump()));
   return read_for_planning(path + keys);
 }
