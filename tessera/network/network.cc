@@ -364,7 +364,8 @@ Result<Network> only_hosts(const Network& network, const std::vector<std::string
   return out;
 }
 
-Result<Cluster> to_cluster(const Network& network, const std::string& name, const NodeType& node) {
+Result<Cluster> to_cluster(const Network& network, const std::string& name,
+                           const std::vector<NodeType>& types) {
   Cluster out;
   out.name = name;
   std::map<std::string, int64_t> index;
@@ -377,7 +378,8 @@ Result<Cluster> to_cluster(const Network& network, const std::string& name, cons
       out.switches[i].above = index.at(above);
   }
   for (const NetworkNode& one : network.nodes) {
-    const NodeType type = type_of(one, network, node);
+    const NodeType& start = types.size() == 1 ? types.front() : types.at(out.hosts.size());
+    const NodeType type = type_of(one, network, start);
     if (out.parts.empty() || !(out.parts.back().type == type)) out.parts.push_back({type, 0});
     ++out.parts.back().nodes;
     if (!out.switches.empty()) {

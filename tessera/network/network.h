@@ -92,9 +92,10 @@ Status merge(const Network& from, std::string_view from_source, std::string_view
 Result<Network> only_hosts(const Network& network, const std::vector<std::string>& hosts,
                            std::string_view source);
 
-// Returns the network as a cluster whose nodes are of the type `node`, with the rates and the inside
-// that the network knows. An uplink that is not known carries all that its nodes can send.
-Result<Cluster> to_cluster(const Network& network, const std::string& name, const NodeType& node);
+// Returns the network as a cluster, with the rates and the inside that the network knows. `types` has
+// the type of each node, or one type for all. A way up that is not known has no limit.
+Result<Cluster> to_cluster(const Network& network, const std::string& name,
+                           const std::vector<NodeType>& types);
 // Returns what a cluster file says of its network. Nodes without host names are called node0, ...
 Network network_of(const Cluster& cluster);
 

@@ -110,7 +110,7 @@ TEST(ClusterTest, NetworkIsTheSameAfterAClusterFile) {
   network.nodes[2].rate = 10e6;
   for (NetworkNode& node : network.nodes) node.latency_s = 2e-5;
   network.paths.push_back({{"a", "b"}, 5e6, 1e-3});
-  const auto cluster = to_cluster(network, "ours", local_cluster(1, nullptr).parts.front().type);
+  const auto cluster = to_cluster(network, "ours", {local_cluster(1, nullptr).parts.front().type});
   ASSERT_TRUE(cluster) << cluster.error().message;
   EXPECT_THAT(cluster->parts, SizeIs(2));  // unequal network cards
   EXPECT_EQ(network_of(*cluster), network);
@@ -124,7 +124,7 @@ TEST(ClusterTest, InsideOfNodesGoesIntoTheirType) {
   network.inside = NodeInside{4, 2, 90, 450e9, 63e9, 4, 50e9};
   const auto preset = load_cluster("dgx-h100:1");
   ASSERT_TRUE(preset);
-  const auto cluster = to_cluster(network, "ours", preset->parts.front().type);
+  const auto cluster = to_cluster(network, "ours", {preset->parts.front().type});
   ASSERT_TRUE(cluster);
   const NodeType& type = cluster->parts.front().type;
   EXPECT_EQ(type.devices, 4);

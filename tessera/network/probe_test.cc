@@ -292,7 +292,7 @@ TEST(ReportTest, NamesWhatWasFound) {
   EXPECT_EQ(network.nodes[0].rate, network.nodes[7].rate);  // one class of cards
   EXPECT_LT(network.nodes[5].rate, network.nodes[0].rate / 3);
   EXPECT_NEAR(network.find_switch("rack1")->uplink / kCard, 1, 0.1);
-  EXPECT_TRUE(to_cluster(network, "probed", local_cluster(1, nullptr).parts.front().type));
+  EXPECT_TRUE(to_cluster(network, "probed", {local_cluster(1, nullptr).parts.front().type}));
 }
 
 }  // namespace

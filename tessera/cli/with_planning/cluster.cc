@@ -12,7 +12,7 @@
 #include "tessera/cli/with_planning/cluster_live.h"
 #include "tessera/cli/with_planning/cluster_speeds.h"
 #include "tessera/cli/with_planning/commands.h"
-#include "tessera/cli/with_planning/progress_line.h"
+#include "tessera/cli/progress_line.h"
 #include "tessera/orchestrate/share/metrics.h"
 #include "tessera/orchestrate/share/page.h"
 #include "tessera/orchestrate/workloads/workload.h"

@@ -19,7 +19,7 @@
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/cli/with_planning/plan_for.h"
 #include "tessera/cli/with_planning/pricing.h"
-#include "tessera/cli/with_planning/progress_line.h"
+#include "tessera/cli/progress_line.h"
 #include "tessera/compile/optimizer_text.h"
 #include "tessera/models/model.h"
 #include "tessera/models/model_title.h"

@@ -10,7 +10,7 @@
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_planning/commands.h"
-#include "tessera/cli/with_planning/progress_line.h"
+#include "tessera/cli/progress_line.h"
 #include "tessera/search/published/reproduce.h"
 
 namespace tessera::cli {
