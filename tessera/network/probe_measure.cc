@@ -29,8 +29,17 @@ constexpr double kPercentile = 0.1;
 constexpr double kLatencyShare = 0.25;  // of the budget of time
 constexpr int64_t kLatencyBatch = 8;    // rounds between two looks at the clock
 constexpr double kWarmUp = 0.25;        // part of a window that does not count
-constexpr double kMostWindow = 0.5, kLeastWindow = 0.05, kPilotWindow = 0.15;            // seconds
-constexpr int64_t kPilotChunk = 64 << 10, kLeastChunk = 16 << 10, kMostChunk = 4 << 20;  // bytes
+constexpr double kMostWindow = 0.5, kLeastWindow = 0.02, kPilotWindow = 0.15;  // seconds
+// MPI sends messages below 64 KiB at once, and asks before larger ones. Just above, the question costs
+// more than the message: chunks are small, or much larger where rates are high.
+constexpr int64_t kPilotChunk = 16 << 10, kLeastChunk = 4 << 10;  // bytes
+constexpr int64_t kMostSmallChunk = 32 << 10, kLeastLargeChunk = 1 << 20, kMostChunk = 4 << 20;
+constexpr double kPilotShare = 0.1;  // of the budget of bytes, for the first pairs
+constexpr double kHighRate = 1e9;    // bytes/s
+// What arrives first does not count: it may have passed shaped links while their buckets were full. The
+// warm-up of the fastest pair has so many bytes at least, unless that takes too long.
+constexpr double kWarmUpBytes = 192 << 10;
+constexpr double kMostForWarmUp = 2;  // seconds of a window
 constexpr double kChunksAWindow = 100;
 constexpr int64_t kDepth = 8, kMostDepth = 64;  // chunks on their way in each direction
 constexpr int64_t kLeastRounds = 8, kUsualRounds = 16;
@@ -62,6 +71,7 @@ struct Step {
   int64_t first = 0, count = 0;  // of kLatencies: which rounds
   double window_s = 0;
   int64_t chunk = 0, depth = 0;
+  int64_t most_chunks = 0;  // that a host sends, beside those on their way at the end
 };
 
 struct RoundResult {
@@ -297,7 +307,8 @@ class Probe {
       arrivals.push_back(seconds_since(start));
       world_.wait(sends[slot]);
       if (leads) {
-        if (last == std::numeric_limits<int64_t>::max() && arrivals.back() >= step.window_s)
+        if (last == std::numeric_limits<int64_t>::max() &&
+            (arrivals.back() >= step.window_s || done >= step.most_chunks))
           last = done + 2 * step.depth;
       } else {
         int64_t said = 0;
@@ -310,15 +321,19 @@ class Probe {
     return out;
   }
 
-  // Returns the rate between the first and the last arrival after the warm-up and in the window; of
-  // slow links, whose window has fewer than three, of all after the warm-up.
+  // Returns the rate at which chunks arrived in the window after the warm-up. All hosts measure the same
+  // time, so that the rates of pairs that share a link add up to no more than it carries.
   static double rate_of(const std::vector<double>& arrivals, const Step& step) {
-    const auto begin = std::ranges::lower_bound(arrivals, kWarmUp * step.window_s);
-    auto end = std::ranges::upper_bound(arrivals, step.window_s);
-    if (end - begin < 3) end = arrivals.end();
-    if (end - begin < 2) return 0;
-    const double time = *(end - 1) - *begin;
-    return time > 0 ? static_cast<double>((end - begin - 1) * step.chunk) / time : 0;
+    // Returns how many chunks, and parts of the next one, had arrived at a time.
+    const auto arrived = [&](double time) {
+      const auto next = std::ranges::lower_bound(arrivals, time);
+      const auto whole = static_cast<double>(next - arrivals.begin());
+      if (next == arrivals.end()) return whole;
+      const double before = next == arrivals.begin() ? 0 : *(next - 1);
+      return whole + (*next > before ? (time - before) / (*next - before) : 0);
+    };
+    const double end = std::min(step.window_s, arrivals.back()), begin = kWarmUp * end;
+    return (arrived(end) - arrived(begin)) * static_cast<double>(step.chunk) / (end - begin);
   }
 
   Label label(int64_t peer) const {
@@ -397,6 +412,10 @@ class Probe {
     step.window_s = window_s;
     step.chunk = chunk_;
     step.depth = depth_;
+    const double share = (options_.bytes - out_.bytes) * (window_ == 0 ? kPilotShare : 1);
+    step.most_chunks = std::max<int64_t>(
+        0,
+        static_cast<int64_t>(share / static_cast<double>(out_.hosts.size() * chunk_)) - 3 * depth_);
     announce(step, partners);
     const RoundResult mine = round(step, partners);
     const std::string all = gather(&mine, sizeof mine, false, "rates of the round");
@@ -410,9 +429,7 @@ class Probe {
           (results[static_cast<size_t>(a)].rate + results[static_cast<size_t>(b)].rate) / 2;
       if (rate > 0) last_.push_back({a, b, rate});
     }
-    round_bytes_ = 0;
-    for (const RoundResult& result : results) round_bytes_ += result.bytes;
-    out_.bytes += round_bytes_;
+    for (const RoundResult& result : results) out_.bytes += result.bytes;
   }
 
   // Returns the window of the next round, 0 if the budget has none left.
@@ -420,9 +437,15 @@ class Probe {
     const double time_left = options_.seconds - seconds_since(start_);
     double window = std::min(
         kMostWindow, 0.6 * time_left / static_cast<double>(std::max<int64_t>(1, rounds_left)));
-    const double rate = round_bytes_ / std::max(kLeastWindow, window_);  // of all hosts together
+    double rate = 0, highest = 0;  // of all hosts together, of the fastest pair
+    for (const ProbeFlow& flow : last_) {
+      rate += 2 * flow.rate;
+      highest = std::max(highest, flow.rate);
+    }
     const double bytes_left = options_.bytes - out_.bytes;
     window = std::max(window, kLeastWindow);
+    if (highest > 0)
+      window = std::max(window, std::min(kMostForWarmUp, kWarmUpBytes / kWarmUp / highest));
     if (rate > 0)
       window = std::min(
           window, 0.8 * bytes_left / rate / static_cast<double>(std::max<int64_t>(1, rounds_left)));
@@ -436,10 +459,13 @@ class Probe {
     double highest = 0, longest = 0;
     for (const ProbeFlow& flow : last_) highest = std::max(highest, flow.rate);
     for (const double latency : out_.measured.latency_s) longest = std::max(longest, latency);
+    const auto share = static_cast<int64_t>(highest * window_s / kChunksAWindow);
     int64_t chunk = kLeastChunk;
-    while (chunk < kMostChunk &&
-           static_cast<double>(2 * chunk) * kChunksAWindow <= highest * window_s)
-      chunk *= 2;
+    while (2 * chunk <= std::min(share, kMostSmallChunk)) chunk *= 2;
+    if (highest > kHighRate) {
+      chunk = kLeastLargeChunk;
+      while (2 * chunk <= std::min(share, kMostChunk)) chunk *= 2;
+    }
     chunk_ = chunk;
     const double on_the_way = 4 * longest * highest / static_cast<double>(chunk);
     depth_ = std::clamp(kDepth + static_cast<int64_t>(on_the_way), kDepth, kMostDepth);
@@ -457,14 +483,15 @@ class Probe {
       if (window == 0) break;
       window_ = window;
       choose_chunks(window);
-      const bool crosses = r >= kLeastRounds && r % 2 == 0 && !out_.found.uplinks.empty();
+      const bool crosses =
+          r >= kLeastRounds && crossing < kCrossingRounds && !out_.found.uplinks.empty();
       say(fmt::format("pairs at once, round {}{}", r + 1, crosses ? ", across racks" : ""));
       lead_round(crosses ? crossing_matching(out_.found.rack, options_.seed, crossing)
                          : matching(n, options_.seed, random),
                  window);
       ++(crosses ? crossing : random);
       out_.measured.rounds.push_back(last_);
-      if (r + 1 < kLeastRounds || r % 2 == 0) continue;
+      if (r + 1 < kLeastRounds || (r % 2 == 0 && crossing < kCrossingRounds)) continue;
       out_.found = infer(out_.measured, known_);
       if (is_sure(random, crossing)) {
         out_.sure = true;
@@ -496,7 +523,7 @@ class Probe {
   Clock::time_point start_ = Clock::now();
   std::vector<int64_t> known_;
   int64_t chunk_ = kPilotChunk, depth_ = kDepth;
-  double window_ = 0, round_bytes_ = 0;
+  double window_ = 0;
   ProbeRound last_;
 };
 

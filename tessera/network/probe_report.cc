@@ -61,11 +61,7 @@ std::vector<double> classes_of(const std::vector<Estimate>& cards) {
 }
 
 // Rounds to three digits: more is not known, and files are read by people.
-double rounded(double value) {
-  if (value <= 0) return 0;
-  const double unit = std::pow(10, std::floor(std::log10(value)) - 2);
-  return std::round(value / unit) * unit;
-}
+double rounded(double value) { return parse_double(fmt::format("{:.3g}", value)).value_or(value); }
 
 std::string names_of(const std::vector<int64_t>& machines, const std::vector<std::string>& names) {
   std::vector<std::string> out;
@@ -246,7 +242,11 @@ std::string to_json(const Inference& found, const ProbeMeasurements& measured,
   out["slow_machines"] = list(found.slow_machines);
   out["late_machines"] = list(found.late_machines);
   out["slow_clusters"] = found.slow_racks;
-  out["rounds"] = measured.rounds.size();
+  Json& rounds = out["rounds"] = Json::array();
+  for (const ProbeRound& round : measured.rounds) {
+    Json& pairs = rounds.emplace_back(Json::array());
+    for (const ProbeFlow& flow : round) pairs.push_back({flow.a, flow.b, megabits(flow.rate)});
+  }
   return dumped(out, 1) + "\n";
 }
 

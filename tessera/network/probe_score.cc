@@ -9,9 +9,12 @@
 namespace tessera::network {
 namespace {
 
-constexpr double kNoise = 0.06;         // relative error of a rate, and of a sum of rates
+constexpr double kLeastNoise = 0.05,
+                 kMostNoise = 0.15;     // relative error of a rate, and of a sum of rates
 constexpr double kShareNoise = 0.7;     // of the part that one of several flows gets
 constexpr double kNear = 0.85;          // of the highest: rates that reach a limit
+constexpr double kHeldDown = 1.15;      // what the cards could do, over what they did
+constexpr double kUpper = 0.7;          // of the highest: sums of a way up that may have been full
 constexpr double kFreedom = 3;          // degrees of freedom of Student's t
 constexpr double kLeastFarther = 0.3;   // of log latency, across racks
 constexpr double kLatencyNoise = 0.05;  // least relative spread of latencies
@@ -23,16 +26,30 @@ double log_density(double error, double scale) {
 }
 
 // Returns the median of the values that are near the highest one.
-double top(const std::vector<double>& values, std::vector<double>* used = nullptr) {
+double top(const std::vector<double>& values) {
   if (values.empty()) return 0;
   const double highest = *std::max_element(values.begin(), values.end());
   std::vector<double> near;
   for (const double value : values) {
     if (value >= kNear * highest) near.push_back(value);
   }
-  const double middle = median(near);
-  if (used != nullptr) *used = std::move(near);
-  return middle;
+  return median(near);
+}
+
+// Returns the values that are near the middle of the upper ones: single values that are too high do
+// not count, nor do those that something else held down.
+std::vector<double> upper_middle(const std::vector<double>& values) {
+  if (values.empty()) return {};
+  const double highest = *std::max_element(values.begin(), values.end());
+  std::vector<double> upper, near;
+  for (const double value : values) {
+    if (value >= kUpper * highest) upper.push_back(value);
+  }
+  const double middle = median(upper);
+  for (const double value : values) {
+    if (std::abs(value / middle - 1) <= 1 - kNear) near.push_back(value);
+  }
+  return near;
 }
 
 // What the cards of a round's pairs can do, and the pairs in this order.
@@ -152,6 +169,15 @@ Scorer::Scorer(const ProbeMeasurements& measured)
     caps_.push_back(std::move(caps.rates));
     orders_.push_back(std::move(caps.order));
   }
+  // Noise is what rates near those of the cards differ from them.
+  std::vector<double> errors;
+  for (size_t r = 0; r < caps_.size(); ++r) {
+    for (size_t i = 0; i < caps_[r].size(); ++i) {
+      const double part = measured.rounds[r][i].rate / caps_[r][i];
+      if (part >= kNear) errors.push_back(std::abs(part - 1));
+    }
+  }
+  noise_ = std::clamp(2 * median(errors), kLeastNoise, kMostNoise);
   // A machine that is late to answer is late to all, its neighbours among them, which is no sign of a
   // rack. What its nearest pair takes longer than those of others is taken from all its pairs.
   const int64_t n = measured.machines;
@@ -192,7 +218,7 @@ double Scorer::rates(const std::vector<int64_t>& rack, const std::vector<double>
     std::fill(count.begin(), count.end(), 0);
     for (size_t i = 0; i < round.size(); ++i) {
       if (filled.limit[i] == kOnCore) {
-        value += log_density(std::log(round[i].rate / filled.rates[i]), kNoise);
+        value += log_density(std::log(round[i].rate / filled.rates[i]), noise_);
         continue;
       }
       const auto g = static_cast<size_t>(filled.limit[i]);
@@ -207,7 +233,7 @@ double Scorer::rates(const std::vector<int64_t>& rack, const std::vector<double>
                log_density(std::log(round[i].rate / filled.rates[i]), kShareNoise);
     }
     for (size_t g = 0; g < uplinks.size(); ++g) {
-      if (count[g] > 0) value += log_density(std::log(seen[g] / expected[g]), kNoise);
+      if (count[g] > 0) value += log_density(std::log(seen[g] / expected[g]), noise_);
     }
   }
   return value;
@@ -255,15 +281,20 @@ double Scorer::latencies(const std::vector<int64_t>& rack, bool& farther) const 
 void Scorer::fit_uplinks(const std::vector<int64_t>& rack, int64_t racks, Score& out) const {
   std::vector<std::vector<double>> sums(static_cast<size_t>(racks));
   for (const ProbeRound& round : measured_.rounds) {
-    std::vector<double> sum(static_cast<size_t>(racks), 0);
+    std::vector<double> sum(static_cast<size_t>(racks), 0), cap = sum;
     for (const ProbeFlow& flow : round) {
       const int64_t a = rack[static_cast<size_t>(flow.a)], b = rack[static_cast<size_t>(flow.b)];
       if (a == b) continue;
-      if (a != kOnCore) sum[static_cast<size_t>(a)] += flow.rate;
-      if (b != kOnCore) sum[static_cast<size_t>(b)] += flow.rate;
+      for (const int64_t g : {a, b}) {
+        if (g == kOnCore) continue;
+        sum[static_cast<size_t>(g)] += flow.rate;
+        cap[static_cast<size_t>(g)] +=
+            std::min(cards_[static_cast<size_t>(flow.a)], cards_[static_cast<size_t>(flow.b)]);
+      }
     }
+    // Only sums that are less than the cards can do say what the way up can do.
     for (size_t g = 0; g < sum.size(); ++g) {
-      if (sum[g] > 0) sums[g].push_back(sum[g]);
+      if (sum[g] > 0 && cap[g] > kHeldDown * sum[g]) sums[g].push_back(sum[g]);
     }
   }
   std::vector<int64_t> members(sums.size(), 0);
@@ -271,14 +302,14 @@ void Scorer::fit_uplinks(const std::vector<int64_t>& rack, int64_t racks, Score&
     if (g != kOnCore) ++members[static_cast<size_t>(g)];
   }
   for (size_t g = 0; g < sums.size(); ++g) {
-    std::vector<double> used;
     // The way up of a single machine cannot be told from its card.
-    const double rate = members[g] < 2 ? 0 : top(sums[g], &used);
+    const std::vector<double> used = members[g] < 2 ? std::vector<double>{} : upper_middle(sums[g]);
+    const double rate = median(used);
     double square = 0;
     for (const double value : used) square += (value / rate - 1) * (value / rate - 1);
     out.uplinks.push_back(rate > 0 ? rate : kUnlimited);
     out.spread.push_back(
-        used.size() < 2 ? kNoise : std::sqrt(square / static_cast<double>(used.size() - 1)));
+        used.size() < 2 ? noise_ : std::sqrt(square / static_cast<double>(used.size() - 1)));
     out.reached.push_back(static_cast<int64_t>(used.size()));
   }
 }

@@ -45,6 +45,7 @@ class Scorer {
   std::vector<std::vector<double>> caps_;
   std::vector<std::vector<size_t>> orders_;
   std::vector<double> log_latency_;  // of pairs i < j, without what is due to single machines
+  double noise_ = 0;                 // relative error of a rate, and of a sum of rates
   size_t flows_ = 0;
 };
 
