@@ -23,13 +23,13 @@ bool agree(double a, double a_error, double b, double b_error) {
   return std::abs(a - b) <= most * std::max(std::abs(a), std::abs(b));
 }
 
-// What two sources are called in messages.
+// The names of two sources in messages.
 struct Sources {
   std::string_view from, into;
 };
 
-// Takes over a rate with its error, or checks that both sources agree on it. Of two rates that are
-// known, the one with the smaller error stays, and with equal errors that of `into`.
+// Takes over a rate with its error, or checks that both sources agree on it. If both know the rate,
+// the one with the smaller error stays, and with equal errors that of `into`.
 Status merge_rate(const Sources& sources, const std::string& whose, double rate, double error,
                   double& into, double& into_error) {
   if (rate == 0) return {};
@@ -134,7 +134,7 @@ class Merger {
     for (const NetworkSwitch& one : from_.switches) {
       if (name_of_.contains(one.name)) continue;
       std::string name = one.name;
-      // The same name without a node in common may be the same switch: two parts of one file.
+      // Two switches of one name without a node in common are two switches.
       name_of_[one.name] = back_.contains(name) ? unused(name) : name;
     }
   }

@@ -1,5 +1,5 @@
-// What is known of a network: which nodes there are, by host name, the switches above them, and the
-// rates and latencies of what joins them. Readers (readers.h) and the probe (probe.h) make such
+// A `Network` is what is known of a network: which nodes there are, by host name, the switches above
+// them, and the rates and latencies of what joins them. Readers (readers.h) and the probe (probe.h) make such
 // values, merge() joins what several sources know, and to_cluster() writes the sum as a cluster,
 // which is what `plan`, `simulate` and `order` take.
 //
@@ -44,7 +44,7 @@ struct NetworkSwitch {
   friend bool operator==(const NetworkSwitch&, const NetworkSwitch&) = default;
 };
 
-// What is known of the way between two switches, as two sites; it replaces what the switches say.
+// A line between two switches, as two sites; its latency replaces that of the switch above both.
 struct NetworkPath {
   std::array<std::string, 2> between;
   double rate = 0;
@@ -52,7 +52,7 @@ struct NetworkPath {
   friend bool operator==(const NetworkPath&, const NetworkPath&) = default;
 };
 
-// What is known of the inside of each node.
+// The inside of each node, as far as it is known.
 struct NodeInside {
   int64_t devices = 0;
   int64_t sockets = 0;
@@ -79,8 +79,8 @@ struct Network {
 // itself. `source` names the network in messages.
 Status check(const Network& network, std::string_view source);
 
-// Adds to `into` what `from` knows besides. The same switch may have different names in two sources:
-// switches are the same if they have the same nodes below them; `into` keeps its names. Returns a
+// Adds to `into` what `from` knows besides. A switch may have different names in two
+// sources: two switches are the same if they have the same nodes below them; `into` keeps its names. Returns a
 // one-line error if the sources contradict each other: two nodes that hang on one switch here and on
 // two there, a switch with two switches above it, or figures that differ by more than a tenth and
 // more than their errors.

@@ -1,5 +1,5 @@
-// What measurements tell of a network: which machines share a way up (are in one rack), the rates of
-// network cards and of ways up with their uncertainty, and which of them are slow. This part is
+// Infers from measurements which machines share a way up (are in one rack), the rates of network
+// cards and of ways up with their uncertainty, and which of them are slow. This part is
 // pure: probe_measure.h measures, and the tests make measurements of networks that they invent.
 //
 //   ProbeMeasurements measured = ...;                     // latencies, rounds of matchings
@@ -103,8 +103,7 @@ Network network_of(const Inference& found, const std::vector<std::string>& names
 
 // Says what was found, in lines for people.
 std::string to_text(const Inference& found, const std::vector<std::string>& names);
-// The same as JSON: machines, latency_us, clusters, uplink_Mbps and more
-// (docs/reference/command-line.md).
+// Says it as JSON: machines, latency_us, clusters, uplink_Mbps and more (docs/reference/command-line.md).
 std::string to_json(const Inference& found, const ProbeMeasurements& measured,
                     const std::vector<std::string>& names);
 

@@ -23,7 +23,7 @@ constexpr double kTemperature = 2;  // the model is not exact: differences of sc
 constexpr int64_t kMostRacksAtRandom = 4;
 constexpr int kRandomStarts = 8;
 
-// Numbers the groups by their first machine. Groups of `racks` keep apart; kOnCore stays.
+// Returns the racks numbered by their first machine; kOnCore stays.
 Racks renumbered(const Racks& racks) {
   std::map<int64_t, int64_t> numbers;
   Racks out;

@@ -36,8 +36,8 @@ constexpr int64_t kPilotChunk = 16 << 10, kLeastChunk = 4 << 10;  // bytes
 constexpr int64_t kMostSmallChunk = 32 << 10, kLeastLargeChunk = 1 << 20, kMostChunk = 4 << 20;
 constexpr double kPilotShare = 0.1;  // of the budget of bytes, for the first pairs
 constexpr double kHighRate = 1e9;    // bytes/s
-// What arrives first does not count: it may have passed shaped links while their buckets were full. The
-// warm-up of the fastest pair has so many bytes at least, unless that takes too long.
+// Bytes that arrive first do not count: they may have passed shaped links while their buckets were
+// full. The warm-up of the fastest pair has so many bytes at least, unless that takes too long.
 constexpr double kWarmUpBytes = 192 << 10;
 constexpr double kMostForWarmUp = 2;  // seconds of a window
 constexpr double kChunksAWindow = 100;
@@ -64,7 +64,7 @@ void put(const std::string& text, std::array<char, N>& into) {
   std::memcpy(into.data(), text.data(), std::min(text.size(), N - 1));
 }
 
-// What rank 0 decides for all; the partner of each host, or -1, follows.
+// A decision of rank 0 for all. For a round, the partner of each host, or -1, follows.
 struct Step {
   enum Kind : int64_t { kEnd, kLatencies, kLatenciesDone, kRound };
   int64_t kind = kEnd;
@@ -519,7 +519,7 @@ class Probe {
   size_t host_ = 0;              // of this rank
   bool measures_ = false;
   std::vector<double> row_;  // latencies that this host measured, by peer
-  // Of rank 0:
+  // Only rank 0 uses these:
   Clock::time_point start_ = Clock::now();
   std::vector<int64_t> known_;
   int64_t chunk_ = kPilotChunk, depth_ = kDepth;

@@ -10,8 +10,8 @@
 // the answer. Steps:
 // 1. Latencies: each pair of hosts echoes 16 small messages from both ends (8 if they take longer
 //    than 5 ms); half of the 10th percentile of the round trips counts.
-// 2. Rounds of matchings in which all pairs send at once, both ways, for a window of time. What
-//    arrives in the first quarter does not count, as buckets of shaped links are full at first. The
+// 2. Rounds of matchings in which all pairs send at once, both ways, for a window of time. Bytes
+//    that arrive in the first quarter do not count, as buckets of shaped links are full at first. The
 //    first rounds are random; when there are racks, rounds that cross them as often as possible come
 //    between. It ends when the racks and the ways up are sure, or the budget is used up.
 //
@@ -30,7 +30,7 @@
 
 namespace tessera::network {
 
-// What a rank says of itself.
+// A rank's words about itself.
 struct ProbeHost {
   std::string name;     // of the host, at most 255 bytes
   std::string address;  // SLURM_TOPOLOGY_ADDR, at most 511 bytes; empty: none

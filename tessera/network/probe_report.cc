@@ -1,4 +1,4 @@
-// What a probe found: as a network, in lines for people, and as JSON.
+// Writes what a probe found: as a network, in lines for people, and as JSON.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -88,7 +88,8 @@ void add_latencies(const Inference& found, double card, Network& out) {
   }
   if (between.empty()) return;
   const auto beyond = [&](size_t a, size_t b, double latency) {
-    return rounded(latency - card - out.switches[a].latency_s - out.switches[b].latency_s);
+    return std::max(
+        0.0, rounded(latency - card - out.switches[a].latency_s - out.switches[b].latency_s));
   };
   NetworkSwitch& core = out.switches.back();
   core.latency_s = std::max(0.0, rounded(median(between) - card));

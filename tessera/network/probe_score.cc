@@ -19,7 +19,7 @@ constexpr double kFreedom = 3;          // degrees of freedom of Student's t
 constexpr double kLeastFarther = 0.3;   // of log latency, across racks
 constexpr double kLatencyNoise = 0.05;  // least relative spread of latencies
 
-// Log density of Student's t, up to a constant.
+// Returns the log density of Student's t, up to a constant.
 double log_density(double error, double scale) {
   const double x = error / scale;
   return -std::log(scale) - (kFreedom + 1) / 2 * std::log1p(x * x / kFreedom);
@@ -52,7 +52,7 @@ std::vector<double> upper_middle(const std::vector<double>& values) {
   return near;
 }
 
-// What the cards of a round's pairs can do, and the pairs in this order.
+// The rates that the cards of a round's pairs can reach, and the pairs in this order.
 struct Caps {
   std::vector<double> rates;
   std::vector<size_t> order;
@@ -179,7 +179,7 @@ Scorer::Scorer(const ProbeMeasurements& measured)
   }
   noise_ = std::clamp(2 * median(errors), kLeastNoise, kMostNoise);
   // A machine that is late to answer is late to all, its neighbours among them, which is no sign of a
-  // rack. What its nearest pair takes longer than those of others is taken from all its pairs.
+  // rack. So all its pairs are taken as faster by the time that its nearest pair is late.
   const int64_t n = measured.machines;
   if (measured.latency_s.empty()) return;
   std::vector<double> nearest;
@@ -203,8 +203,8 @@ Scorer::Scorer(const ProbeMeasurements& measured)
   }
 }
 
-// Likelihood of the rates. Of flows that one way up limits, the sum counts as one rate, and the
-// parts that each gets count loosely.
+// Returns the log likelihood of the rates. If one way up limits several flows, their sum counts as
+// one rate, and the parts that each gets count loosely.
 double Scorer::rates(const std::vector<int64_t>& rack, const std::vector<double>& uplinks) const {
   double value = 0;
   std::vector<double> seen(uplinks.size()), expected(uplinks.size());
@@ -239,7 +239,7 @@ double Scorer::rates(const std::vector<int64_t>& rack, const std::vector<double>
   return value;
 }
 
-// Likelihood of the latencies: one typical value in racks and one across. Pairs of one machine are
+// Returns the log likelihood of the latencies: one typical value in racks and one across. Pairs of one machine are
 // not independent, so that all pairs together count as much as three a machine.
 double Scorer::latencies(const std::vector<int64_t>& rack, bool& farther) const {
   farther = false;

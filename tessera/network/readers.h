@@ -24,10 +24,10 @@ namespace tessera::network {
 Result<Network> read_network(const std::string& path);
 
 Result<Network> read_topograph(std::string_view yaml, const std::string& file);
-// Nodes may be below a switch, or in a block. Blocks that the sizes of BlockSizes put together are
-// below one switch, called after its first and last block.
+// Reads nodes below switches, or in blocks. Blocks that BlockSizes puts together are below one
+// switch, called after its first and last block.
 Result<Network> read_slurm(std::string_view conf, const std::string& file);
-// Lines as "core.rack1.node7": switches from the top, and the node. `#` begins a comment.
+// Reads lines as "core.rack1.node7": switches from the top, and the node. `#` begins a comment.
 Result<Network> read_slurm_addresses(std::string_view text, const std::string& file);
 Result<Network> read_ec2(std::string_view json, const std::string& file);
 Result<Network> read_gcp(std::string_view json, const std::string& file);

@@ -1,5 +1,5 @@
 // Builds a network from what the readers find: switches and nodes with what is above each, in any
-// order. What was said before and is said differently later is an error that names both.
+// order. A place that is said to be in two others is an error that names both.
 #pragma once
 
 #include <map>

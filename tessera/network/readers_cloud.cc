@@ -1,5 +1,5 @@
-// What clouds tell of their networks: EC2's DescribeInstanceTopology and the physical hosts of GCP's
-// instances. Both give the path of an instance from the top of the network.
+// Reads what clouds tell of their networks: EC2's DescribeInstanceTopology and the physical hosts of
+// GCP's instances. Both give the path of an instance from the top of the network.
 #include <fmt/format.h>
 
 #include "tessera/base/json_text.h"

@@ -13,7 +13,7 @@
 namespace tessera::network {
 namespace {
 
-// Nominal bytes/s in one direction of one NVLink, by compute capability.
+// Returns the nominal bytes/s in one direction of one NVLink, by compute capability.
 double nvlink_rate(int64_t capability) {
   if (capability >= 100) return 50e9;
   if (capability == 86) return 14.0625e9;

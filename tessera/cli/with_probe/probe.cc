@@ -30,7 +30,7 @@ using network::Network;
 using network::NetworkNode;
 using network::Probed;
 
-// What the files of --from say together, and what they are called in messages.
+// The network that the files of --from describe together, and their names for messages.
 struct Known {
   std::optional<Network> network;
   std::string source;

@@ -23,7 +23,8 @@ int main(int argc, char** argv) {
   for (long i = 0; i <= repeats; ++i) {
     MPI_Barrier(MPI_COMM_WORLD);
     const double start = MPI_Wtime();
-    MPI_Allreduce(in.data(), out.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(in.data(), out.data(), static_cast<int>(count), MPI_FLOAT, MPI_SUM,
+                  MPI_COMM_WORLD);
     double seconds = MPI_Wtime() - start;
     double slowest = 0;
     MPI_Reduce(&seconds, &slowest, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
