@@ -51,7 +51,7 @@ class Probe(unittest.TestCase):
         order = list(range(network.size))
         self.random.shuffle(order)
         done = network.mpirun([PROGRAM, "probe", "-o", self.file, "--json", *options], order=order, timeout=90, **more)
-        self.assertEqual(done.code, 0, done.err)
+        self.assertEqual(done.code, 0, done.err + done.out)
         return json.loads(done.out), done
 
     def racks(self, found):
