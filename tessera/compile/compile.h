@@ -49,6 +49,7 @@ struct CompileTexts {
   OptimizerSpec optimizer = {};
   bool fetch_gradients = false;         // keep all gradients of parameters to the end of the step
   std::vector<std::string> fetch = {};  // also keep the tensors with these names
+  bool takes_outer = false;             // whether the plan may have outer steps
 };
 
 struct Compiled {

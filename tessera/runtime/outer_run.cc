@@ -166,6 +166,17 @@ void OuterRun::after_step(int64_t step, RankExecutor& inner) {
     taken_.erase(name);
 }
 
+HostArray OuterRun::common(const std::string& parameter) const {
+  for (size_t f = 0; f < executors_.size(); ++f) {
+    const Program& program = programs_.fragments[f].programs[static_cast<size_t>(world_.rank())];
+    const Graph& graph = programs_.compiled->fragments[f].lowering->graph();
+    for (const Home& home : program.homes) {
+      if (graph.tensor(home.tensor).name == parameter) return executors_[f]->read(home);
+    }
+  }
+  return {};
+}
+
 bool OuterRun::lossy() const {
   return std::any_of(programs_.fragments.begin(), programs_.fragments.end(),
                      [&](const OuterPrograms::Fragment& fragment) {

@@ -58,6 +58,9 @@ class OuterRun {
   // Makes the outer step that is due after this inner step, if there is one. All ranks call it.
   void after_step(int64_t step, RankExecutor& inner);
 
+  // Returns the value that all islands had after the last outer step of the parameter: the region
+  // that this rank keeps of it.
+  HostArray common(const std::string& parameter) const;
   // Returns what this rank's outer steps and their moves have sent so far, as predicted.
   const Traffic& predicted() const { return predicted_; }
   bool lossy() const;  // whether a codec changes the pseudo-gradients

@@ -571,8 +571,15 @@ Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallb
   TESSERA_TRY(config.batch,
               compiler.batch_of(given.model, given.batch, kDefaultBatch, storage_dtype(compute)));
   const auto compile_plan = [&](const std::string& plan) {
-    return compiler.compile({config.model, plan, config.batch, config.precision, config.file,
-                             specification(config.optimizer)});
+    return compiler.compile({config.model,
+                             plan,
+                             config.batch,
+                             config.precision,
+                             config.file,
+                             specification(config.optimizer),
+                             false,
+                             {},
+                             true});
   };
   if (!config.changes.empty() && config.changes.back().after >= config.steps) {
     return invalid_input(fmt::format(
