@@ -1,5 +1,7 @@
 """Plans with outer steps in train, verify, simulate and inspect, and where they are refused. How to run it: cli.py."""
 import json
+import os
+import shutil
 
 from cli import BYTES_MODEL, MODEL, CliTest, MpiTest, RuntimeTest, main, run
 
@@ -75,13 +77,35 @@ class Run(RuntimeTest):
         self.assertEqual(len(losses), 6)
         self.assertLess(losses[-1], losses[0])
 
-    def test_checkpoints_are_refused_in_one_line(self):
-        plan = self.write("outer.toml", PLAN % "lr = 0.7")
-        file = self.run_file(steps=4)
-        answer = run("train", file, "--plan", plan, "--set", f"checkpoint.dir={self.folder}/saved")
-        self.assertEqual(answer.code, 2)
-        self.assertIn("expected no checkpoints in a run whose plan has outer steps", answer.err)
-        self.assertEqual(answer.err.count("\n"), 1)
+    def losses(self, *arguments):
+        answer = run("train", *arguments, "--json")
+        self.assertEqual(answer.code, 0, answer.err)
+        return {line["step"]: line["loss"] for line in map(json.loads, answer.out.splitlines()) if "step" in line}
+
+    def test_a_run_goes_on_from_its_checkpoints(self):
+        for outer in ("momentum = 0.9", "fragments = 3, mix = 0.25", "delay = 2"):
+            plan = self.write("outer.toml", PLAN % outer)
+            whole = self.losses(self.run_file(steps=12), "--plan", plan)
+            saved = ["--set", f"checkpoint.dir={self.folder}/{len(outer)}", "--set", "checkpoint.every=3"]
+            first = self.losses(self.run_file(steps=6), "--plan", plan, *saved)
+            rest = self.losses(self.run_file(steps=12), "--plan", plan, *saved, "--resume")
+            self.assertEqual({**first, **rest}, whole, outer)
+            self.assertEqual(min(rest), 7)
+
+    def test_a_checkpoint_that_one_island_lacks_is_left_out(self):
+        plan, folder = self.write("outer.toml", PLAN % "lr = 0.7"), f"{self.folder}/saved"
+        saved = ["--set", f"checkpoint.dir={folder}", "--set", "checkpoint.every=3"]
+        whole = self.losses(self.run_file(steps=6), "--plan", plan, *saved)
+        newest = sorted(os.listdir(f"{folder}/island1"))[-1]
+        shutil.rmtree(f"{folder}/island1/{newest}")
+        self.assertEqual(self.losses(self.run_file(steps=6), "--plan", plan, *saved, "--resume"),
+                         {step: loss for step, loss in whole.items() if step > 3})
+
+    def test_what_a_run_with_outer_steps_refuses(self):
+        plan = self.write("outer.toml", PLAN % "delay = 1")
+        answer = run("train", self.run_file(steps=4), "--plan", plan, "--set", f"checkpoint.dir={self.folder}/saved")
+        self.assertEqual((answer.code, answer.err), (2, "tessera: checkpoint: expected 'every' and 'steps' to be multiples of 3 steps, because with a "
+                                                        "delay differences are under way between two outer steps, found 100 and 4\n"))
 
 
 class Processes(MpiTest):
