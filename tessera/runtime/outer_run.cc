@@ -30,6 +30,27 @@ Traffic sent_in_a_step(const Program& program, const Graph& graph) {
   return sent;
 }
 
+// Makes and verifies the programs of a fragment. A rank whose stage has no parameters of the fragment
+// has an idle program.
+Result<std::vector<Program>> fragment_programs(const Lowering& lowering, int64_t ranks) {
+  std::vector<int32_t> role;
+  lowering.roles(&role);
+  std::vector<Program> programs;
+  for (int rank = 0; rank < static_cast<int>(ranks); ++rank) {
+    const auto r = static_cast<size_t>(rank);
+    if (r >= role.size() || role[r] < 0) {
+      programs.push_back(idle_program(rank, ranks));
+      continue;
+    }
+    TESSERA_TRY(Program program, lowering.lower(rank));
+    program.ranks = ranks;  // the lowering knows none behind the last that has a stage
+    programs.push_back(std::move(program));
+  }
+  const std::vector<Rejection> rejections = verify(lowering.graph(), programs);
+  if (!rejections.empty()) return check_failed(rejections.front().to_string());
+  return programs;
+}
+
 }  // namespace
 
 Result<OuterPrograms> make_outer_programs(const Compiled& compiled, std::vector<Program> inner) {
@@ -39,7 +60,7 @@ Result<OuterPrograms> make_outer_programs(const Compiled& compiled, std::vector<
   TESSERA_TRY(const auto inner_state, resting_state(compiled.graph(), inner));
   for (const OuterFragment& fragment : compiled.outer->fragments) {
     OuterPrograms::Fragment& made = out.fragments.emplace_back();
-    TESSERA_TRY(made.programs, lower_and_verify(*fragment.lowering));
+    TESSERA_TRY(made.programs, fragment_programs(*fragment.lowering, compiled.ranks()));
     // The islands are alike, so the moves of the first are those of each.
     const std::vector<Program> first(made.programs.begin(), made.programs.begin() + a_island);
     TESSERA_TRY(const auto outer_state, resting_state(fragment.lowering->graph(), first));

@@ -11,6 +11,7 @@
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/periods.h"
 #include "tessera/runtime/session.h"
+#include "tessera/test/source_dir.h"
 
 namespace tessera {
 namespace {

@@ -183,8 +183,8 @@ Result<std::optional<PeriodExecutor::Change>> PeriodExecutor::enter(size_t next)
     std::iota(members.begin(), members.end(), island() * ranks_of_an_island());
     island_ = std::make_unique<comm::Subworld>(world_, std::move(members));
   }
-  TESSERA_TRY(auto executor,
-              RankExecutor::create(period.compiled.graph(), period.programs[rank], own, options_));
+  TESSERA_TRY(auto executor, RankExecutor::create(period.compiled.graph(), period.programs[rank],
+                                                  own_world(), options_));
   std::set<TensorId> moved;
   if (executor_) {
     for (const MovedTensor& tensor : period.move.tensors) moved.insert(tensor.to);

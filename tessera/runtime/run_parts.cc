@@ -38,6 +38,9 @@ void keep_common_steps(RunParts& parts) {
     std::erase_if(common, [&](int64_t step) { return !mine.contains(step); });
   }
   for (RunPart& part : parts) {
+    for (const Candidate& one : part.origin.candidates) {
+      if (!common.contains(one.step)) part.left_out.emplace_back(one.dir, one.step);
+    }
     std::erase_if(part.origin.candidates,
                   [&](const Candidate& one) { return !common.contains(one.step); });
   }
@@ -78,6 +81,19 @@ Result<RunParts> open_parts(const RunConfig& config, const Compiled& compiled, S
   }
   keep_common_steps(parts);
   return parts;
+}
+
+Result<std::vector<std::string>> set_aside_left_out(const RunParts& parts, Storage& storage) {
+  std::vector<std::string> lines;
+  for (const RunPart& part : parts) {
+    for (const auto& [dir, step] : part.left_out) {
+      TESSERA_TRY(const std::string path, set_aside(storage, dir, step));
+      lines.push_back(
+          fmt::format("{}: step {} is not in all parts of the run's state; it is set aside as {}",
+                      dir, step, path));
+    }
+  }
+  return lines;
 }
 
 }  // namespace tessera

@@ -228,6 +228,15 @@ class RankRun {
 
   // Restores the state of all parts. Returns how many steps are done.
   Result<int64_t> restore() {
+    Status moved;
+    if (world_.rank() == 0) {
+      const auto lines = set_aside_left_out(job_.parts, job_.storage);
+      if (!lines) moved = tl::unexpected(lines.error());
+      for (const std::string& line : lines.value_or(std::vector<std::string>{})) {
+        if (job_.callbacks.note) job_.callbacks.note(line);
+      }
+    }
+    if (compiled().outer) TESSERA_TRY_VOID(agree(world_, moved));
     std::optional<int64_t> done;
     for (Saved& part : saved_parts_) {
       TESSERA_TRY(const int64_t of_part, part.checkpoints->restore(*part.executor));

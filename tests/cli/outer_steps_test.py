@@ -5,6 +5,7 @@ import shutil
 
 from cli import BYTES_MODEL, MODEL, CliTest, MpiTest, RuntimeTest, main, run
 
+THREE_LAYERS = "gpt:layers=3,hidden=16,heads=2,seq=16,vocab=256"
 PLAN = """mesh = { site = 2, dp = 2 }
 outer = { axis = "site", every = 3, %s }
 split = [ { ops = "*", dim = "batch", over = "dp" } ]
@@ -34,7 +35,7 @@ class Priced(CliTest):
             found = self.expect_json("simulate", MODEL, "--batch", "32", "--cluster", "two_sites:1", "--style", "torchtitan", "--json",
                                      "--plan", self.write("split.toml", SPREAD), "--what-if", f"fabric:uplink*{factor}")
             times.append(found["outer_steps"]["outer_step_time_s"][0])
-        self.assertAlmostEqual(times[0] / times[1], 2, delta=0.1)
+        self.assertTrue(1.8 < times[0] / times[1] < 2, times)
 
     def test_inspect_lists_the_fragments(self):
         text = self.expect_text("inspect", MODEL, "--plan", self.write("two.toml", (PLAN % "fragments = 2").replace("every = 3", "every = 4")))
@@ -85,10 +86,10 @@ class Run(RuntimeTest):
     def test_a_run_goes_on_from_its_checkpoints(self):
         for outer in ("momentum = 0.9", "fragments = 3, mix = 0.25", "delay = 2"):
             plan = self.write("outer.toml", PLAN % outer)
-            whole = self.losses(self.run_file(steps=12), "--plan", plan)
+            whole = self.losses(self.run_file(steps=12, model=THREE_LAYERS), "--plan", plan)
             saved = ["--set", f"checkpoint.dir={self.folder}/{len(outer)}", "--set", "checkpoint.every=3"]
-            first = self.losses(self.run_file(steps=6), "--plan", plan, *saved)
-            rest = self.losses(self.run_file(steps=12), "--plan", plan, *saved, "--resume")
+            first = self.losses(self.run_file(steps=6, model=THREE_LAYERS), "--plan", plan, *saved)
+            rest = self.losses(self.run_file(steps=12, model=THREE_LAYERS), "--plan", plan, *saved, "--resume")
             self.assertEqual({**first, **rest}, whole, outer)
             self.assertEqual(min(rest), 7)
 
