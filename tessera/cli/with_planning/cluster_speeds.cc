@@ -14,9 +14,9 @@
 #include "tessera/cli/machine.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/planned_model.h"
+#include "tessera/cli/progress_line.h"
 #include "tessera/cli/with_planning/plan_speeds.h"
 #include "tessera/cli/with_planning/pricing.h"
-#include "tessera/cli/with_planning/progress_line.h"
 #include "tessera/compile/optimizer_text.h"
 
 namespace tessera::cli {
