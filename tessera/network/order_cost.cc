@@ -73,42 +73,25 @@ void MaxTree::set(size_t i, double value) {
 
 OrderCosts::OrderCosts(const OrderNetwork& network, const OrderPattern& pattern)
     : pattern_(pattern), network_(network) {
-  const std::vector<OrderMachine>& machines = network.machines;
-  // By what the way to other machines depends on: a number, and one machine with it.
-  std::map<std::tuple<int64_t, double, double>, int32_t> numbers;
-  std::vector<std::vector<int64_t>> of_place;
+  routes_.emplace(network_);
+  const std::vector<OrderMachine>& machines = network_.machines;
+  std::vector<std::vector<int64_t>> kinds(routes_->places());  // by place: one of each class
   for (size_t m = 0; m < machines.size(); ++m) {
-    const OrderMachine& one = machines[m];
-    const auto [it, fresh] = numbers.try_emplace({one.above, one.latency_s, one.device_latency_s},
-                                                 static_cast<int32_t>(of_place.size()));
-    if (fresh) of_place.emplace_back();
-    of_place[static_cast<size_t>(it->second)].push_back(static_cast<int64_t>(m));
-    places_.push_back(it->second);
-    rates_.push_back(one.rate());
+    rates_.push_back(machines[m].rate());
     equal_rates_ = equal_rates_ && rates_[m] == rates_[0];
-    int32_t like = static_cast<int32_t>(m);
-    for (const int64_t other : of_place[static_cast<size_t>(it->second)]) {
-      if (!machines[index_of(other)].equivalent(one)) continue;
-      like = static_cast<int32_t>(other);
-      break;
-    }
-    classes_.push_back(like);
+    std::vector<int64_t>& here = kinds[index_of(routes_->place_of()[m])];
+    const auto like = std::ranges::find_if(
+        here, [&](int64_t other) { return machines[index_of(other)].equivalent(machines[m]); });
+    classes_.push_back(static_cast<int32_t>(like == here.end() ? static_cast<int64_t>(m) : *like));
+    if (like == here.end()) here.push_back(static_cast<int64_t>(m));
   }
-  place_count_ = of_place.size();
   double any_latency = -1;
-  for (size_t a = 0; a < place_count_; ++a) {
-    for (size_t b = 0; b < place_count_; ++b) {
-      Way way;
-      way.first = static_cast<uint32_t>(links_.size());
-      if (a != b || of_place[a].size() > 1) {
-        const OrderNetwork::Route route = network.route(of_place[a].front(), of_place[b].back());
-        links_.insert(links_.end(), route.links.begin(), route.links.end());
-        way.count = static_cast<uint32_t>(route.links.size());
-        way.latency_s = route.latency_s;
-        equal_latencies_ = equal_latencies_ && (any_latency < 0 || any_latency == route.latency_s);
-        any_latency = route.latency_s;
-      }
-      ways_.push_back(way);
+  for (size_t a = 0; a < routes_->places(); ++a) {
+    for (size_t b = 0; b < routes_->places(); ++b) {
+      if (a == b && !routes_->has_several(a)) continue;
+      const double latency = routes_->latency_between_places_s(a, b);
+      equal_latencies_ = equal_latencies_ && (any_latency < 0 || any_latency == latency);
+      any_latency = latency;
     }
   }
   index();
@@ -174,18 +157,18 @@ double OrderCosts::phase_cost(const PatternPhase& phase, const Order& order) con
   std::vector<double> loads(network_.links());
   double seconds = 0, latency = 0, sum = 0;
   for (const PatternMessage& message : phase.messages) {
-    const Way& way = this->way(order[index_of(message.from)], order[index_of(message.to)]);
+    const int64_t from = order[index_of(message.from)], to = order[index_of(message.to)];
     double alone = 0;  // seconds of the message if it has all links for itself
-    for (uint32_t i = way.first; i < way.first + way.count; ++i) {
-      const auto link = static_cast<size_t>(links_[i]);
+    for (const int32_t number_of_link : routes_->links(from, to)) {
+      const size_t link = index_of(number_of_link);
       loads[link] += message.bytes;
       if (network_.link_rate(link) > 0)
         alone = std::max(alone, message.bytes / network_.link_rate(link));
     }
-    latency = std::max(latency, way.latency_s);
-    for (const int32_t end : {message.from, message.to})
-      alone = std::max(alone, message.bytes / rates_[index_of(order[index_of(end)])]);
-    sum += alone + way.latency_s;
+    latency = std::max(latency, routes_->latency_s(from, to));
+    for (const int64_t end : {from, to})
+      alone = std::max(alone, message.bytes / rates_[index_of(end)]);
+    sum += alone + routes_->latency_s(from, to);
   }
   if (phase.sum) return sum;
   for (size_t p = 0; p < order.size(); ++p)
@@ -244,10 +227,11 @@ double OrderCosts::find_bound() const {
   if (pattern_.phases.empty()) return 0;
   const auto [slowest, fastest] = std::ranges::minmax(rates_);
   double latency = std::numeric_limits<double>::infinity();
-  for (size_t a = 0; a < place_count_; ++a) {
-    for (size_t b = 0; b < place_count_; ++b) {
-      if (a != b || std::ranges::count(places_, static_cast<int32_t>(a)) > 1)
-        latency = std::min(latency, ways_[a * place_count_ + b].latency_s);
+  const size_t places = routes_->places();
+  for (size_t a = 0; a < places; ++a) {
+    for (size_t b = 0; b < places; ++b) {
+      if (a != b || routes_->has_several(a))
+        latency = std::min(latency, routes_->latency_between_places_s(a, b));
     }
   }
   std::vector<int64_t> below(network_.switches.size(), 0);
@@ -269,17 +253,17 @@ double OrderCosts::find_bound() const {
       if (rate > 0) bound = std::max(bound, phase.messages[0].bytes / rate);
       // Some message leaves the machines below, and none of those is nearer than the nearest.
       double leaves = std::numeric_limits<double>::infinity();
-      std::vector<bool> inside(place_count_, false);
+      std::vector<bool> inside(places, false);
       for (size_t m = 0; m < network_.machines.size(); ++m) {
         for (int64_t up = network_.machines[m].above; up >= 0;
              up = network_.switches[index_of(up)].above) {
-          if (up == static_cast<int64_t>(s)) inside[index_of(places_[m])] = true;
+          if (up == static_cast<int64_t>(s)) inside[index_of(routes_->place_of()[m])] = true;
         }
       }
-      for (size_t a = 0; a < place_count_; ++a) {
-        for (size_t b = 0; b < place_count_; ++b) {
+      for (size_t a = 0; a < places; ++a) {
+        for (size_t b = 0; b < places; ++b) {
           if (inside[a] && !inside[b])
-            leaves = std::min(leaves, ways_[a * place_count_ + b].latency_s);
+            leaves = std::min(leaves, routes_->latency_between_places_s(a, b));
         }
       }
       far = std::max(far, leaves);
@@ -357,9 +341,8 @@ void OrderState::add_message(size_t phase, uint32_t message, double sign) {
   Phase& state = phases_[phase];
   if (state.loads.empty()) return;
   const PatternMessage& one = costs.pattern_.phases[phase].messages[message];
-  const OrderCosts::Way& way = costs.way(order_[index_of(one.from)], order_[index_of(one.to)]);
-  for (uint32_t i = way.first; i < way.first + way.count; ++i) {
-    const int32_t link = costs.links_[i];
+  for (const int32_t link :
+       costs.routes_->links(order_[index_of(one.from)], order_[index_of(one.to)])) {
     state.loads[index_of(link)] += sign * one.bytes;
     touched_.push_back(link);
   }
@@ -372,21 +355,20 @@ void OrderState::finish_message(size_t phase, uint32_t message) {
   const PatternMessage& one = pattern.messages[message];
   const int64_t from = order_[index_of(one.from)], to = order_[index_of(one.to)];
   if (costs.pairs() == nullptr && !pattern.sum) {
-    if (!costs.equal_latencies_) state.latencies.set(message, costs.way(from, to).latency_s);
+    if (!costs.equal_latencies_) state.latencies.set(message, costs.routes_->latency_s(from, to));
     return;
   }
   double seconds = 0;
   if (costs.pairs() != nullptr) {
     seconds = costs.pairs_.at(from, to, one.bytes);
   } else {
-    const OrderCosts::Way& way = costs.way(from, to);
     for (const int64_t end : {from, to})
       seconds = std::max(seconds, one.bytes / costs.rates_[index_of(end)]);
-    for (uint32_t i = way.first; i < way.first + way.count; ++i) {
-      const double rate = costs.network_.link_rate(index_of(costs.links_[i]));
+    for (const int32_t link : costs.routes_->links(from, to)) {
+      const double rate = costs.network_.link_rate(index_of(link));
       if (rate > 0) seconds = std::max(seconds, one.bytes / rate);
     }
-    seconds += way.latency_s;
+    seconds += costs.routes_->latency_s(from, to);
   }
   state.sum += seconds - state.messages.value(message);
   state.messages.set(message, seconds);
@@ -407,8 +389,8 @@ void OrderState::finish(size_t phase) {
     state.seconds = state.messages.max();
   } else {
     const bool tree = costs.pattern_.options.algorithm == OrderAlgorithm::kDoubleTree;
-    const double latency =
-        costs.equal_latencies_ ? costs.way(order_[0], order_[1]).latency_s : state.latencies.max();
+    const double latency = costs.equal_latencies_ ? costs.routes_->latency_s(order_[0], order_[1])
+                                                  : state.latencies.max();
     state.seconds = std::max(state.cards.max(), state.links.max()) +
                     (tree ? static_cast<double>(costs.pattern_.depth) * latency : latency);
   }

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -65,14 +66,6 @@ class OrderCosts {
 
  private:
   friend class OrderState;
-  struct Way {  // from a place to a place
-    uint32_t first = 0, count = 0;
-    double latency_s = 0;
-  };
-  const Way& way(int64_t from, int64_t to) const {
-    return ways_[static_cast<size_t>(places_[static_cast<size_t>(from)]) * place_count_ +
-                 static_cast<size_t>(places_[static_cast<size_t>(to)])];
-  }
   double tree_cost(const Order& order) const;
   double phase_cost(const PatternPhase& phase, const Order& order) const;
   double card_time(size_t phase, size_t position, int64_t machine) const {
@@ -87,10 +80,7 @@ class OrderCosts {
   std::vector<int32_t> classes_;
   std::vector<double> rates_;  // by machine
   bool equal_rates_ = true, equal_latencies_ = true;
-  std::vector<int32_t> places_;  // by machine: machines with equal ways to others have one place
-  size_t place_count_ = 0;
-  std::vector<Way> ways_;       // by pair of places
-  std::vector<int32_t> links_;  // of all ways
+  std::optional<OrderRoutes> routes_;  // unset with costs of pairs
   // By phase: the larger of a position's bytes sent and received; the messages of each position,
   // which are at messages_[phase][begin[position] .. begin[position + 1]].
   std::vector<std::vector<double>> card_bytes_;

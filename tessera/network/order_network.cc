@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include "tessera/base/json_text.h"
 #include "tessera/network/order_index.h"
@@ -172,6 +174,33 @@ OrderNetwork OrderNetwork::with_machines(const std::vector<int64_t>& some) const
   OrderNetwork out{{}, switches, paths};
   for (const int64_t m : some) out.machines.push_back(machines[index_of(m)]);
   return out;
+}
+
+OrderRoutes::OrderRoutes(const OrderNetwork& network) {
+  // By what the ways of a machine to others depend on.
+  std::map<std::tuple<int64_t, double, double>, int32_t> numbers;
+  std::vector<std::pair<int64_t, int64_t>> ends;  // by place: its first and its last machine
+  for (size_t m = 0; m < network.machines.size(); ++m) {
+    const OrderMachine& one = network.machines[m];
+    const auto [it, fresh] = numbers.try_emplace({one.above, one.latency_s, one.device_latency_s},
+                                                 static_cast<int32_t>(ends.size()));
+    const auto number = static_cast<int64_t>(m);
+    if (fresh) ends.emplace_back(number, number);
+    ends[index_of(it->second)].second = number;
+    place_of_.push_back(it->second);
+  }
+  count_ = ends.size();
+  for (const auto& [first, last] : ends) several_.push_back(first != last);
+  for (size_t a = 0; a < count_; ++a) {
+    for (size_t b = 0; b < count_; ++b) {
+      Way& way = ways_.emplace_back();
+      way.first = static_cast<uint32_t>(links_.size());
+      const OrderNetwork::Route route = network.route(ends[a].first, ends[b].second);
+      links_.insert(links_.end(), route.links.begin(), route.links.end());
+      way.count = static_cast<uint32_t>(route.links.size());
+      way.latency_s = route.latency_s;
+    }
+  }
 }
 
 OrderNetwork order_network(const Cluster& cluster) {

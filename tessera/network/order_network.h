@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -74,6 +75,41 @@ struct OrderNetwork {
 
  private:
   std::vector<int64_t> above(int64_t machine) const;  // switches, from the machine upwards
+};
+
+// The routes between all pairs of machines, each found once. Machines with equal ways to all others
+// have one place. The network must outlive the object.
+class OrderRoutes {
+ public:
+  explicit OrderRoutes(const OrderNetwork& network);
+  size_t places() const { return count_; }
+  const std::vector<int32_t>& place_of() const { return place_of_; }  // by machine
+  // Returns whether the place has several machines, so that there are messages inside it.
+  bool has_several(size_t place) const { return several_[place]; }
+  std::span<const int32_t> links(int64_t from, int64_t to) const {
+    const Way& way = between_machines(from, to);
+    return std::span(links_).subspan(way.first, way.count);
+  }
+  double latency_s(int64_t from, int64_t to) const { return between_machines(from, to).latency_s; }
+  double latency_between_places_s(size_t from, size_t to) const {
+    return ways_[from * count_ + to].latency_s;
+  }
+
+ private:
+  struct Way {
+    uint32_t first = 0, count = 0;
+    double latency_s = 0;
+  };
+  const Way& between_machines(int64_t from, int64_t to) const {
+    return ways_[static_cast<size_t>(place_of_[static_cast<size_t>(from)]) * count_ +
+                 static_cast<size_t>(place_of_[static_cast<size_t>(to)])];
+  }
+
+  std::vector<int32_t> place_of_;
+  std::vector<bool> several_;
+  size_t count_ = 0;
+  std::vector<Way> ways_;  // by pair of places
+  std::vector<int32_t> links_;
 };
 
 // Returns the network of a cluster file: one machine for each node.

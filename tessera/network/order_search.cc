@@ -56,11 +56,11 @@ class Annealing {
     out_.order = starts[ranked[0].second];
     out_.seconds = ranked[0].first;
     if (n < 2) return out_;
+    const int64_t restarts = search_.restarts > 0 ? search_.restarts : n <= 32 ? 24 : 6;
     const double moves = static_cast<double>(search_.effort) /
-                         (2 * costs_.messages_a_swap() * static_cast<double>(search_.restarts));
-    // Few machines need no more moves than this.
-    const int64_t steps = static_cast<int64_t>(std::min(moves, 60. * static_cast<double>(n * n)));
-    for (int64_t r = 0; r < search_.restarts && !proved(); ++r) {
+                         (2 * costs_.messages_a_swap() * static_cast<double>(restarts));
+    const auto steps = static_cast<int64_t>(std::min(moves, 30. * static_cast<double>(n * n)));
+    for (int64_t r = 0; r < restarts && !proved(); ++r) {
       Order start = index_of(r) < ranked.size() && r < 3 ? starts[ranked[index_of(r)].second]
                                                          : unchanged_order(n);
       if (r >= 3) {
