@@ -150,6 +150,15 @@ Result<Compiled> Compiler::compile(std::shared_ptr<const Model> model, Plan plan
   Compiled compiled;
   compiled.batch = model->batch;
   compiled.compute = compute;
+  if (plan.outer) {
+    TESSERA_TRY(const Plan island, plan_of_island(plan, 0));
+    TESSERA_TRY(compiled.lowering, lower(forward_of(model), island, options));
+    TESSERA_TRY(auto fragments, compile_outer(plan, *compiled.lowering));
+    compiled.outer = std::make_shared<const Compiled::Outer>(
+        Compiled::Outer{std::move(plan), std::move(fragments)});
+    compiled.model = std::move(model);
+    return compiled;
+  }
   TESSERA_TRY(compiled.lowering, lower(forward_of(model), plan, options));
   compiled.model = std::move(model);
   return compiled;
@@ -167,9 +176,20 @@ Result<Compiled> Compiler::compile(const CompileTexts& texts) {
     batch = smallest_batch(plan);
     TESSERA_TRY(built, model(texts.model, batch, at_rest));
   }
+  // Each island trains on its share of the batch.
+  const int64_t shares = islands(plan);
+  if (batch % shares != 0) {
+    return invalid_input(
+        fmt::format("{}:{}: expected a batch that the {} islands of axis '{}' "
+                    "divide, found {}",
+                    plan.file, plan.outer->line, shares, plan.outer->axis, batch));
+  }
+  if (shares > 1) {
+    TESSERA_TRY(built, model(texts.model, batch / shares, at_rest));
+  }
   TESSERA_TRY(Compiled compiled, compile(std::move(built), std::move(plan), compute,
                                          {texts.optimizer, texts.fetch_gradients, texts.fetch}));
-  compiled.batch = batch;
+  compiled.batch = batch / shares;
   compiled.batch_is_default = texts.batch == 0 && !names_graph_file(texts.model);
   return compiled;
 }

@@ -30,6 +30,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/compile/outer_fragments.h"
 #include "tessera/graph/builder.h"
 #include "tessera/models/model.h"
 #include "tessera/plan/path_cache.h"
@@ -54,13 +55,20 @@ struct Compiled {
   std::shared_ptr<const Model> model;  // its member `graph` is the forward graph
   int64_t batch = 0;
   bool batch_is_default = false;
-  DType compute = DType::kFloat32;  // CompileTexts::precision
-  std::unique_ptr<const Lowering> lowering;
+  DType compute = DType::kFloat32;           // CompileTexts::precision
+  std::unique_ptr<const Lowering> lowering;  // of one island, if the plan has outer steps
+  // The plan's outer steps (plan/outer_steps.h). `model` and `batch` are then those of one island.
+  struct Outer {
+    Plan plan;  // of all islands
+    std::vector<OuterFragment> fragments;
+  };
+  std::shared_ptr<const Outer> outer;  // null: the plan has none
 
   // Returns the lowered graph, with backward and update ops.
   const Graph& graph() const { return lowering->graph(); }
   const ResolvedPlan& plan() const { return lowering->plan(); }
-  int ranks() const { return static_cast<int>(plan().ranks); }
+  int islands() const { return outer ? static_cast<int>(tessera::islands(outer->plan)) : 1; }
+  int ranks() const { return static_cast<int>(plan().ranks) * islands(); }  // of all islands
   DType computes_in() const;  // dtype of products and activations: that of the plan, or `compute`
 };
 

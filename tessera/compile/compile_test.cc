@@ -40,6 +40,86 @@ TEST(Compile, takes_the_smallest_batch_that_the_plan_divides) {
   EXPECT_TRUE(compiled->batch_is_default);
 }
 
+// Returns the text of a plan with outer steps; `rest` are more keys.
+std::string with_outer(const std::string& mesh, const std::string& outer, const std::string& rest) {
+  return "mesh = { " + mesh + " }\nouter = { axis = \"site\", " + outer + " }\n" + rest;
+}
+
+TEST(Outer, islands_have_programs_of_their_own_and_one_for_all_of_them) {
+  const auto compiled =
+      compile({kModel,
+               with_outer("site = 2, dp = 2, tp = 2", "every = 8, fragments = 2",
+                          "split = [ { ops = \"*\", dim = \"batch\", over = \"dp\" },\n"
+                          "          { ops = \"blocks.*.mlp\", dim = \"ffn\", over = \"tp\" } ]\n"),
+               8});
+  ASSERT_TRUE(compiled) << compiled.error().message;
+  EXPECT_EQ(compiled->islands(), 2);
+  EXPECT_EQ(compiled->ranks(), 8);
+  EXPECT_EQ(compiled->batch, 4);
+  EXPECT_EQ(compiled->plan().ranks, 4);
+  ASSERT_TRUE(lower_and_verify(*compiled->lowering));
+  ASSERT_EQ(compiled->outer->fragments.size(), 2U);
+  int64_t sent = 0;
+  int64_t elements = 0;
+  for (const OuterFragment& fragment : compiled->outer->fragments) {
+    const auto programs = lower_and_verify(*fragment.lowering);
+    ASSERT_TRUE(programs) << programs.error().message;
+    ASSERT_EQ(programs->size(), 8U);
+    for (const Program& program : *programs) {
+      const Volume all = volume(program, fragment.lowering->graph());
+      for (const auto& [kind, traffic] : all.by_kind) {
+        EXPECT_EQ(kind, "all_reduce") << "nothing but the pseudo-gradient moves";
+        sent += traffic.bytes;
+      }
+    }
+    for (const std::string& name : fragment.parameters) {
+      const TensorId id = compiled->graph().find_tensor(name);
+      elements += compiled->graph().tensor(id).elements();
+    }
+  }
+  EXPECT_EQ(elements, parameter_count(compiled->model->graph));
+  // The ranks of an island share the work: over all ranks each element goes once to the other
+  // island and back in an all-reduce of two.
+  EXPECT_EQ(sent, 2 * elements * 4);
+}
+
+TEST(Outer, stages_keep_their_parameters) {
+  const auto compiled = compile(
+      {kModel,
+       with_outer(
+           "site = 3, pp = 2", "every = 4, with = \"int8\", error_feedback = true",
+           "stage = [ { ops = \"*\", at = 0 }, { ops = \"{blocks.2,blocks.3,final,head,loss}\", "
+           "at = 1 } ]\n"),
+       6});
+  ASSERT_TRUE(compiled) << compiled.error().message;
+  const auto programs = lower_and_verify(*compiled->outer->fragments[0].lowering);
+  ASSERT_TRUE(programs) << programs.error().message;
+  EXPECT_TRUE(is_lossy(programs->front()));
+  const auto homes = [&](size_t rank) { return (*programs)[rank].homes.size(); };
+  EXPECT_GT(homes(0), 0U);
+  EXPECT_EQ(homes(0), homes(2)) << "rank 2 is the first stage of the second island";
+}
+
+TEST(Outer, errors_name_the_line) {
+  const auto error = [](const std::string& mesh, const std::string& outer, int64_t batch = 4) {
+    const auto compiled = compile({kModel, with_outer(mesh, outer, ""), batch});
+    return compiled ? std::string("none") : compiled.error().message;
+  };
+  EXPECT_EQ(error("site = 2", "every = 8, fragments = 8"),
+            "<plan>:2: expected at most as many fragments as the model has blocks, 4, found 8");
+  EXPECT_EQ(error("site = 2", "every = 8, fragments = 3"),
+            "<plan>:2: expected 'every' in 'outer' to be a multiple of 'fragments', found 8 and 3");
+  EXPECT_EQ(error("site = 2", "every = 8, fragments = 4, delay = 2"),
+            "<plan>:2: expected 'delay' in 'outer' to be less than every / fragments = 2, found 2");
+  EXPECT_EQ(error("dp = 2, site = 2", "every = 8"),
+            "<plan>:2: expected the axis of 'outer' to be the first of the mesh {dp=2, site=2}, "
+            "found 'site'");
+  EXPECT_EQ(error("site = 2", "every = 8", 3),
+            "<plan>:2: expected a batch that the 2 islands of axis 'site' divide, found 3");
+  EXPECT_EQ(error("site = 2", "every = 8, mix = 2"),
+            "<plan>:2: 'mix' in outer: expected a number from 0 to 1, found 2");
+}
+
 TEST(Compile, computes_in_the_precision_of_the_run) {
   EXPECT_EQ(compile({kModel, "serial", 4, "bfloat16"})->computes_in(), DType::kBFloat16);
   EXPECT_EQ(compile({kModel, "serial", 4, "float64"})->computes_in(), DType::kFloat64);

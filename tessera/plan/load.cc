@@ -98,7 +98,7 @@ int64_t smallest_batch(const Plan& plan) {
     for (const std::string& axis : split.over) product *= axis_size(plan, axis);
     replicas = std::max(replicas, product);
   }
-  return replicas * plan.micro_batches;
+  return replicas * plan.micro_batches * islands(plan);
 }
 
 }  // namespace tessera

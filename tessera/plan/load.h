@@ -43,7 +43,7 @@ Status check_ranks(const Plan& plan, int64_t ranks, std::string_view found = "--
 
 // Returns the smallest batch that gives every replica at least one sequence in each micro-batch. It
 // is the number of micro-batches times the largest number of pieces into which a split entry cuts
-// the micro-batch dim.
+// the micro-batch dim, times the number of islands (outer_steps.h).
 int64_t smallest_batch(const Plan& plan);
 
 }  // namespace tessera

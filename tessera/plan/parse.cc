@@ -10,6 +10,7 @@
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
 #include "tessera/base/toml_reader.h"
+#include "tessera/graph/optimizers.h"
 #include "tessera/plan/ahead_split.h"
 #include "tessera/plan/part.h"
 #include "tessera/plan/plan.h"
@@ -22,10 +23,11 @@ using Names = std::vector<std::string>;
 using NamedSizes = std::vector<std::pair<std::string, int64_t>>;
 
 const Names kPlanKeys{
-    "mesh",         "micro_batches", "micro_batch_dim", "stage_axis", "schedule", "bucket_bytes",
-    "split",        "stage",         "store",           "precision",  "place",    "prefetch",
-    "resharding",   "loop",          "expand",          "reorder",    "compress", "resident_bytes",
-    "device_order", "pin",           "style",
+    "mesh",         "micro_batches", "micro_batch_dim", "stage_axis",     "schedule",
+    "bucket_bytes", "split",         "stage",           "store",          "precision",
+    "place",        "prefetch",      "outer",           "resharding",     "loop",
+    "expand",       "reorder",       "compress",        "resident_bytes", "device_order",
+    "pin",          "style",
 };
 const Names kSplitKeys{"ops", "phase", "dim", "over", "order", "skew", "halo"};
 const Names kPinKeys{"ops", "phase", "axis", "at"};
@@ -35,6 +37,8 @@ const Names kStoreKeys{"tensors",   "over", "dim",       "tier", "fraction",
 const Names kRowCacheKeys{"slots", "policy", "window", "counted", "prefetch", "zipf"};
 const Names kRowCachePolicies{"lookahead", "dataset", "lfu", "lru"};
 const Names kPrefetchKeys{"units", "ahead"};
+const Names kOuterKeys{"axis", "every",    "fragments", "delay", "mix",           "optimizer",
+                       "lr",   "momentum", "nesterov",  "with",  "error_feedback"};
 const Names kKeeps{"block", "micro_batch", "step"};
 const Names kLoopKeys{"ops", "dim", "steps", "sizes", "recompute", "stages"};
 const Names kReorderKeys{"dim", "as", "pieces"};
@@ -620,6 +624,53 @@ Status read_prefetch(const Reader& top, Plan& plan) {
   return {};
 }
 
+// Reads a number from `least` to `most`.
+Status read_number(const Reader& reader, std::string_view key, double least, double most,
+                   double& value) {
+  const toml::node* node = reader.find(key);
+  if (node == nullptr) return {};
+  if (!node->is_number()) return reader.wrong_type(key, "a number", *node);
+  value = node->value<double>().value_or(least);
+  if (value >= least && value <= most) return {};
+  return reader.error(reader.line_of(*node),
+                      fmt::format("'{}' in {}: expected a number from {:g} to {:g}, found {:g}",
+                                  key, reader.where(), least, most, value));
+}
+
+Status read_outer(const Reader& top, Plan& plan) {
+  std::optional<Reader> found;
+  TESSERA_TRY_VOID(top.table("outer", "a table like { axis = \"site\", every = 50 }", found));
+  if (!found) return {};
+  const Reader& reader = *found;
+  TESSERA_TRY_VOID(reader.allow(kOuterKeys));
+  for (std::string_view key : {"axis", "every"}) TESSERA_TRY_VOID(reader.require(key));
+  OuterSteps outer;
+  outer.line = reader.line();
+  TESSERA_TRY_VOID(reader.string("axis", outer.axis));
+  TESSERA_TRY_VOID(reader.integer("every", 1, outer.every));
+  TESSERA_TRY_VOID(reader.integer("fragments", 1, outer.fragments));
+  TESSERA_TRY_VOID(reader.integer("delay", 0, outer.delay));
+  TESSERA_TRY_VOID(read_number(reader, "mix", 0, 1, outer.mix));
+  TESSERA_TRY_VOID(reader.string("optimizer", outer.optimizer));
+  if (find_optimizer(outer.optimizer) == nullptr)
+    return reader.not_one_of("optimizer", "optimizer", outer.optimizer, optimizer_names());
+  TESSERA_TRY_VOID(reader.positive("lr", outer.lr));
+  TESSERA_TRY_VOID(read_number(reader, "momentum", 0, 1, outer.momentum));
+  TESSERA_TRY_VOID(reader.boolean("nesterov", outer.nesterov));
+  if (reader.has("with")) {
+    std::string text;
+    TESSERA_TRY_VOID(reader.string("with", text));
+    const auto codec = parse_codec(text);
+    if (!codec) return reader.error(reader.line_of("with"), codec.error().message);
+    outer.compression = Compression{*codec, false};
+    TESSERA_TRY_VOID(reader.boolean("error_feedback", outer.compression->error_feedback));
+  } else if (reader.has("error_feedback")) {
+    return reader.error(reader.line_of("error_feedback"), "'error_feedback' needs 'with'");
+  }
+  plan.outer = std::move(outer);
+  return {};
+}
+
 Status read_place(const Reader& top, Plan& plan) {
   const toml::node* node = top.find("place");
   if (node == nullptr) return {};
@@ -652,6 +703,7 @@ Result<Plan> read_plan(const Reader& top, const Names& axes = {}) {
   TESSERA_TRY_VOID(top.string("stage_axis", plan.stage_axis));
   TESSERA_TRY_VOID(read_place(top, plan));
   TESSERA_TRY_VOID(read_prefetch(top, plan));
+  TESSERA_TRY_VOID(read_outer(top, plan));
   TESSERA_TRY_VOID(top.integer("bucket_bytes", 0, plan.bucket_bytes));
   TESSERA_TRY_VOID(top.integer("resident_bytes", 0, plan.resident_bytes));
   TESSERA_TRY_VOID(top.string("resharding", plan.resharding));
@@ -730,6 +782,7 @@ Result<Plan> parse_plan(std::string_view text, std::string_view file) {
   if (!table) return invalid_input(table.error().message + syntax_hint(text));
   TESSERA_TRY(Plan plan, read_plan(Reader(*table, "the plan", file_name, 1)));
   TESSERA_TRY_VOID(write_out_micro_batches(plan));
+  TESSERA_TRY_VOID(check_outer_steps(plan));
   return plan;
 }
 

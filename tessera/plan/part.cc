@@ -91,6 +91,7 @@ void add_keys(Plan& plan, const PlanPart& part) {
   }
   if (part.has("bucket_bytes")) plan.bucket_bytes = from.bucket_bytes;
   if (part.has("prefetch")) plan.prefetch = from.prefetch;
+  if (part.has("outer")) plan.outer = from.outer;
   if (part.has("resident_bytes")) plan.resident_bytes = from.resident_bytes;
   if (part.has("resharding")) plan.resharding = from.resharding;
   if (part.has("style")) plan.style = from.style;

@@ -411,6 +411,7 @@ std::string to_toml(const Plan& plan) {
     out += fmt::format("prefetch = {{ units = {}, ahead = {} }}\n", quoted(plan.prefetch->units),
                        plan.prefetch->ahead);
   }
+  if (plan.outer) out += fmt::format("outer = {}\n", to_toml(*plan.outer));
   if (plan.resharding != defaults.resharding) {
     out += fmt::format("resharding = \"{}\"\n", plan.resharding);
   }

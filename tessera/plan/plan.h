@@ -46,6 +46,7 @@
 #include "tessera/graph/precision.h"
 #include "tessera/plan/device_order.h"
 #include "tessera/plan/of_place.h"
+#include "tessera/plan/outer_steps.h"
 #include "tessera/plan/schedule.h"
 
 namespace tessera {
@@ -196,6 +197,7 @@ struct Plan {
   Schedule schedule_table;        // by place, as written in the plan; empty: `schedule` is used
   int64_t bucket_bytes = 25 << 20;
   std::optional<Prefetch> prefetch;
+  std::optional<OuterSteps> outer;  // the first axis has islands with outer steps
   // Bytes of device memory in which a rank keeps copies of tensors that rest on the host or on disk
   // from one use to the next. It keeps the copies whose next use comes soonest.
   int64_t resident_bytes = 0;

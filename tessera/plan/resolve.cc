@@ -57,6 +57,13 @@ class Resolver {
   }
 
   Result<ResolvedPlan> run() {
+    if (plan().outer) {
+      return invalid_input(
+          fmt::format("{}:{}: expected a plan without 'outer' here (train, verify, simulate and "
+                      "inspect take one "
+                      "with it)",
+                      plan().file, plan().outer->line));
+    }
     TESSERA_TRY(const auto meshes, stage_meshes(plan()));
     out_.ranks = plan().ranks();
     if (out_.ranks > kMostRanks) {

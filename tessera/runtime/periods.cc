@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -31,6 +32,12 @@ Status lower_period(Period& period, const Period* before, int64_t ranks,
                     int64_t memory_limit_bytes) {
   TESSERA_TRY_VOID(check_ranks_suffice(period, ranks));
   TESSERA_TRY(period.programs, lower_and_verify(*period.compiled.lowering, memory_limit_bytes));
+  if (period.compiled.outer) {
+    const std::vector<Program> island = period.programs;
+    TESSERA_TRY(period.outer, make_outer_programs(period.compiled, island));
+    for (int other = 1; other < period.compiled.islands(); ++other)
+      period.programs.insert(period.programs.end(), island.begin(), island.end());
+  }
   for (auto rank = period.programs.size(); rank < static_cast<size_t>(ranks); ++rank)
     period.programs.push_back(idle_program(static_cast<int>(rank), ranks));
   if (before == nullptr) return {};
@@ -64,6 +71,13 @@ Result<Periods> compile_periods(const CompilePlan& compile_plan, const std::stri
     first = change.after + 1;
     TESSERA_TRY_VOID(add(change.plan));
   }
+  const bool has_outer = std::any_of(periods.begin(), periods.end(), [](const Period& period) {
+    return period.compiled.outer != nullptr;
+  });
+  if (has_outer && periods.size() > 1) {
+    return invalid_input(
+        "change: expected one plan for the whole run, because it has outer steps, found a change");
+  }
   return periods;
 }
 
@@ -75,7 +89,7 @@ int64_t largest_ranks(const Periods& periods) {
 
 Status lower_periods(Periods& periods, int64_t ranks, int64_t memory_limit_bytes,
                      std::optional<int> only) {
-  if (only && periods.size() == 1) {
+  if (only && periods.size() == 1 && !periods.front().compiled.outer) {
     Period& period = periods.front();
     TESSERA_TRY_VOID(check_ranks_suffice(period, ranks));
     for (int rank = 0; rank < static_cast<int>(ranks); ++rank)
@@ -111,6 +125,9 @@ Status PeriodAdder::append(int64_t first_step, const std::string& plan) {
   period.first_step = first_step;
   period.plan = plan;
   TESSERA_TRY(period.compiled, compile_plan_(plan));
+  if (period.compiled.outer || periods_.back().compiled.outer) {
+    return invalid_input("expected plans without outer steps for a change during the run");
+  }
   TESSERA_TRY_VOID(lower_period(period, &periods_.back(), ranks_, memory_limit_bytes_));
   TESSERA_TRY_VOID(check_memory(next));
   periods_.push_back(std::move(period));
@@ -127,8 +144,9 @@ Status check_memory(const Periods& periods, std::optional<int> only) {
       static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   for (const Period& period : periods) {
     double bytes = 0;
-    for (const Program& program : period.programs) {
-      if (only && program.rank != *only) continue;
+    for (size_t rank = 0; rank < period.programs.size(); ++rank) {
+      const Program& program = period.programs[rank];
+      if (only && static_cast<int>(rank) != *only) continue;
       for (const Tier tier : {Tier::kDevice, Tier::kHost})
         bytes += static_cast<double>(program.arena_bytes[static_cast<size_t>(tier)]);
     }
@@ -160,8 +178,14 @@ Result<std::optional<PeriodExecutor::Change>> PeriodExecutor::enter(size_t next)
   const Steady::time_point begin = Steady::now();
   const Period& period = periods_[next];
   const auto rank = static_cast<size_t>(world_.rank());
-  TESSERA_TRY(auto executor, RankExecutor::create(period.compiled.graph(), period.programs[rank],
-                                                  world_, options_));
+  if (period.compiled.outer && !island_) {
+    std::vector<int> members(static_cast<size_t>(ranks_of_an_island()));
+    std::iota(members.begin(), members.end(), island() * ranks_of_an_island());
+    island_ = std::make_unique<comm::Subworld>(world_, std::move(members));
+  }
+  comm::Communicator& own = island_ ? *island_ : world_;
+  TESSERA_TRY(auto executor,
+              RankExecutor::create(period.compiled.graph(), period.programs[rank], own, options_));
   std::set<TensorId> moved;
   if (executor_) {
     for (const MovedTensor& tensor : period.move.tensors) moved.insert(tensor.to);
@@ -187,6 +211,11 @@ Result<std::optional<PeriodExecutor::Change>> PeriodExecutor::enter(size_t next)
   }
   executor_ = std::move(executor);
   current_ = next;
+  if (period.outer) {
+    TESSERA_TRY(outer_, OuterRun::create(*period.outer, period.compiled.graph(), world_, *island_,
+                                         options_));
+    outer_->begin(*executor_);
+  }
   if (change) change->total_s = std::chrono::duration<double>(Steady::now() - begin).count();
   return change;
 }

@@ -8,6 +8,7 @@
 //   for (int64_t step = 1; step <= steps; ++step) {
 //     TESSERA_TRY(const auto change, executor.begin_step(step));  // moves the state if a plan begins
 //     executor->run_step(step, load);
+//     executor.end_step(step);
 //   }
 #pragma once
 
@@ -20,8 +21,10 @@
 #include <string>
 #include <vector>
 
+#include "tessera/comm/subworld.h"
 #include "tessera/compile/compile.h"
 #include "tessera/runtime/interpreter.h"
+#include "tessera/runtime/outer_run.h"
 #include "tessera/runtime/plan_change.h"
 #include "tessera/runtime/rescale.h"
 
@@ -31,7 +34,10 @@ struct Period {
   int64_t first_step = 1;
   std::string plan;  // as the user names it
   Compiled compiled;
-  std::vector<Program> programs;  // of all ranks of the world
+  // Of all ranks of the world. The islands of a plan with outer steps have equal programs, in which
+  // ranks count from 0 in each island.
+  std::vector<Program> programs;
+  std::optional<OuterPrograms> outer;  // of a plan with outer steps
   StateMove move;  // what moves from the ranks of the period before; empty for the first period
 };
 
@@ -103,12 +109,27 @@ class PeriodExecutor {
   // and returns nothing.
   Result<std::optional<Change>> begin_step(int64_t step);
 
+  // Makes the outer step that follows this step, if the plan has one there. All ranks call this
+  // function after each step.
+  void end_step(int64_t step) {
+    if (outer_) outer_->after_step(step, *executor_);
+  }
+  // Takes the parameters of the islands as those after the last outer step. All ranks call this
+  // function if the state of the executor was written after begin_step(), from a checkpoint.
+  void restart_outer_steps() {
+    if (outer_) outer_->begin(*executor_);
+  }
+
   // Returns whether the plan changes before this step.
   bool begins_period(int64_t step) const {
     return executor_ && current_ + 1 < periods_.size() && periods_[current_ + 1].first_step == step;
   }
   const Period& period() const { return periods_[current_]; }
   const Program& program() const { return period().programs[static_cast<size_t>(world_.rank())]; }
+  const OuterRun* outer() const { return outer_.get(); }  // null: no outer steps
+  // Returns the number of this rank's island; 0 without outer steps.
+  int island() const { return world_.rank() / ranks_of_an_island(); }
+  int ranks_of_an_island() const { return world_.size() / periods_.front().compiled.islands(); }
   RankExecutor& operator*() const { return *executor_; }
   RankExecutor* operator->() const { return executor_.get(); }
 
@@ -119,7 +140,9 @@ class PeriodExecutor {
   comm::Communicator& world_;
   ExecutorOptions options_;
   size_t current_ = 0;
+  std::unique_ptr<comm::Subworld> island_;  // null: no outer steps
   std::unique_ptr<RankExecutor> executor_;
+  std::unique_ptr<OuterRun> outer_;
 };
 
 }  // namespace tessera

@@ -80,6 +80,7 @@ class RankRun {
     const auto& candidates = job_.origin.candidates;
     TESSERA_TRY_VOID(begin_step((candidates.empty() ? 0 : candidates.front().step) + 1));
     TESSERA_TRY(const int64_t done, checkpoints_->restore(*executor_));
+    executor_.restart_outer_steps();
     find_loss();  // also a barrier, so that no rank runs before all are ready
     open_store();
     last_ = Clock::now();
@@ -95,9 +96,11 @@ class RankRun {
       }
       executor_->run_step(
           step, [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
-            load_input(job_, *job_.data.training, step, step, tensor, region, to, store_.get());
-            if (!store_) data_read_ += job_.data.training->bytes_of(step, tensor, region);
+            load_input(job_, *job_.data.training, step, batch_of(step), tensor, region, to,
+                       store_.get());
+            if (!store_) data_read_ += job_.data.training->bytes_of(batch_of(step), tensor, region);
           });
+      executor_.end_step(step);
       add_sent(before);
       TESSERA_TRY_VOID(report(step));
       if (traced) TESSERA_TRY_VOID(hand_over_trace());
@@ -134,6 +137,13 @@ class RankRun {
     }
     store_ = std::move(*opened);
     data_read_ = store_->bytes_kept();
+  }
+
+  // Returns the number of the batch with which this rank's island makes the step. Each island takes
+  // its share of the step's samples, so that all islands together see the same samples as a run
+  // without outer steps.
+  int64_t batch_of(int64_t step) const {
+    return (step - 1) * compiled().islands() + executor_.island() + 1;
   }
 
   const Compiled& compiled() const { return executor_.period().compiled; }
@@ -251,13 +261,19 @@ class RankRun {
     if (first != all.end()) owner_ = static_cast<int>(first - all.begin());
   }
 
-  // Returns, on rank 0, the loss of the step or evaluation that was executed last.
+  // Returns, on rank 0, the loss of the step or evaluation that was executed last: the mean over the
+  // islands.
   double loss_at_rank_0() {
-    std::vector<double> loss{kNone};
-    if (world_.rank() == owner_)
-      loss[0] = read_loss(*executor_, executor_.program(), loss_tensor()).value_or(kNone);
-    transfer(world_, owner_, 0, loss);
-    return loss[0];
+    double sum = 0;
+    for (int island = 0; island < compiled().islands(); ++island) {
+      const int owner = owner_ + island * executor_.ranks_of_an_island();
+      std::vector<double> loss{kNone};
+      if (world_.rank() == owner)
+        loss[0] = read_loss(*executor_, executor_.program(), loss_tensor()).value_or(kNone);
+      transfer(world_, owner, 0, loss);
+      sum += loss[0];
+    }
+    return sum / compiled().islands();
   }
 
   // The results of an evaluation on rank 0: the mean loss over its batches, and the quality of
@@ -362,7 +378,8 @@ class RankRun {
     mine.push_back(data_read_);
     mine.push_back(store_ ? store_->bytes_kept() : 0);
     mine.push_back(store_ ? store_->bytes_moved() : 0);
-    mine.push_back(std::max(peak_bytes_, executor_->peak_bytes()[0]));
+    const int64_t outer_bytes = executor_.outer() ? executor_.outer()->arena_bytes()[0] : 0;
+    mine.push_back(std::max(peak_bytes_, executor_->peak_bytes()[0]) + outer_bytes);
     TrainingSummary result;
     const std::vector<std::string> kinds = sent_kinds();
     for (const std::vector<int64_t>& one : comm::gather_lists(world_, mine)) {
@@ -479,11 +496,29 @@ Status lower(Periods& periods, int64_t ranks, bool changes, const RunConfig& con
   return check_memory(periods, world->rank());
 }
 
+// Checks that the run asks for nothing that a run with outer steps cannot do yet.
+Status check_islands(const RunConfig& config, const Compiled& compiled) {
+  if (!compiled.outer) return {};
+  const auto refuse = [&](std::string_view key, std::string_view what) {
+    return invalid_input(fmt::format(
+        "{}: expected no {} in a run whose plan has outer steps, because each island has its own "
+        "parameters{}",
+        key, what, place_of_key(config, std::string(key), 0)));
+  };
+  if (!config.checkpoint.dir.empty() || !config.checkpoint.fast.dir.empty())
+    return refuse("checkpoint", "checkpoints");
+  if (config.data.store_bytes > 0) return refuse("data", "data store");
+  return {};
+}
+
 // Checks that the number of ranks is the one that the run's plans need; a steered run may have more.
 // `found` says where `ranks` comes from, for the error.
 Status check_world(const Periods& periods, int64_t ranks, bool is_steered, std::string_view found) {
   if (is_steered && largest_ranks(periods) <= ranks) return {};
-  if (periods.size() == 1) return check_ranks(periods.front().compiled.plan().plan, ranks, found);
+  if (periods.size() == 1) {
+    const Compiled& compiled = periods.front().compiled;
+    return check_ranks(compiled.outer ? compiled.outer->plan : compiled.plan().plan, ranks, found);
+  }
   const int64_t needed = largest_ranks(periods);
   if (needed == ranks) return {};
   return invalid_input(
@@ -547,6 +582,7 @@ Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallb
   }
   TESSERA_TRY(Periods periods, compile_periods(compile_plan, config.plan, config.changes));
   const Compiled& compiled = periods.front().compiled;
+  TESSERA_TRY_VOID(check_islands(config, compiled));
   const bool mpi = comm::mpi_launched(), is_steered = callbacks.steer != nullptr;
   comm::Options options;
   options.timeout =
@@ -555,7 +591,9 @@ Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallb
   if (mpi) {
     // The launcher numbers processes node by node, as devices are numbered. So the process number
     // is the device number, and the plan's order of devices says which rank runs there.
-    options.rank_of_process = compiled.plan().devices.ranks_by_device(compiled.plan().ranks);
+    TESSERA_TRY(const RankDevices devices,
+                compiled.outer ? rank_devices(compiled.outer->plan) : compiled.plan().devices);
+    options.rank_of_process = devices.ranks_by_device(compiled.ranks());
     TESSERA_TRY(world, comm::mpi_world(options));
     comm::mpi_install_fault_handler();
     TESSERA_TRY_VOID(check_world(periods, world->size(), is_steered, "mpirun"));

@@ -112,10 +112,13 @@ Traffic predicted_traffic(const Program& program, const Graph& graph, int64_t st
 Status run_rank(const Periods& periods, const VerifyConfig& config, const DataSource* data,
                 uint64_t roundings, comm::Communicator& world, RankResult& result) {
   const Model& model = *periods.front().compiled.model;
+  const int islands = periods.front().compiled.islands();
+  const int island = world.rank() / (world.size() / islands);
   const auto load_input = [&](int64_t step, const Tensor& tensor, const Box& region,
                               const kernels::Array& to) {
-    if (data == nullptr) return load_random(model, config.seed, step, tensor, region, to);
-    const Status status = data->load(step, tensor, region, to);
+    const int64_t batch = (step - 1) * islands + island + 1;  // islands have batches of their own
+    if (data == nullptr) return load_random(model, config.seed, batch, tensor, region, to);
+    const Status status = data->load(batch, tensor, region, to);
     if (!status) throw comm::CommFault{status.error().message, status.error().code};
   };
   ExecutorOptions options{static_cast<uint64_t>(config.seed), 1, false, {}};
@@ -124,6 +127,9 @@ Status run_rank(const Periods& periods, const VerifyConfig& config, const DataSo
   PeriodExecutor executor(periods, world, options);
   const auto end_period = [&] {
     result.memory.push_back({executor.program().arena_bytes, executor->peak_bytes()});
+    if (executor.outer() == nullptr) return;
+    result.predicted += executor.outer()->predicted();
+    result.lossy = result.lossy || executor.outer()->lossy();
   };
   for (int64_t step = 1; step <= config.steps; ++step) {
     TESSERA_TRY(const auto change, executor.begin_step(step));
@@ -145,6 +151,7 @@ Status run_rank(const Periods& periods, const VerifyConfig& config, const DataSo
       }
     };
     executor->run_step(step, load);
+    executor.end_step(step);
     result.predicted += predicted_traffic(program, compiled.graph(), step, load);
     result.lossy = result.lossy || is_lossy(program) || works_on_old_values(compiled.graph());
     // Under each plan, before the first step, the executor runs the part of the program that works
@@ -465,18 +472,70 @@ std::vector<std::string> summed_tensors(const Graph& graph) {
   return names;
 }
 
-Result<NoiseOfRun> measure_noise(Periods& serial, const RankResult& expected,
-                                 const VerifyConfig& config, const DataSource* data) {
-  NoiseOfRun noise;
-  noise.steps.resize(expected.steps.size());
+// Measures the noise of each island's serial run; without outer steps there is one.
+Result<std::vector<NoiseOfRun>> measure_noise(Periods& serial,
+                                              const std::vector<RankResult>& expected,
+                                              const VerifyConfig& config, const DataSource* data) {
+  std::vector<NoiseOfRun> noise(expected.size());
   for (int run = 1; run <= kOtherRuns; ++run) {
     TESSERA_TRY(const std::vector<RankResult> other,
                 run_plan(serial, config, data, {}, static_cast<uint64_t>(run)));
-    for (size_t step = 0; step < expected.steps.size(); ++step)
-      add_noise(expected.steps[step], other.front().steps[step], noise.steps[step]);
-    add_noise(expected.parameters, other.front().parameters, noise.parameters);
+    for (size_t island = 0; island < expected.size(); ++island) {
+      NoiseOfRun& mine = noise[island];
+      mine.steps.resize(expected[island].steps.size());
+      for (size_t step = 0; step < mine.steps.size(); ++step)
+        add_noise(expected[island].steps[step], other[island].steps[step], mine.steps[step]);
+      add_noise(expected[island].parameters, other[island].parameters, mine.parameters);
+    }
   }
   return noise;
+}
+
+// Compares each island of the parallel run with its serial run and writes the largest errors to the
+// report. `noise` is null if it was not measured.
+Status compare_islands(const Graph& graph, const std::vector<RankResult>& expected,
+                       const std::vector<RankResult>& found, const std::vector<NoiseOfRun>* noise,
+                       VerifyReport& report) {
+  VerifyReport worst = report;
+  const size_t ranks = found.size() / expected.size();
+  for (size_t island = 0; island < expected.size(); ++island) {
+    const auto first = found.begin() + static_cast<std::ptrdiff_t>(island * ranks);
+    const std::vector<RankResult> mine(first, first + static_cast<std::ptrdiff_t>(ranks));
+    TESSERA_TRY_VOID(compare(graph, expected[island], mine,
+                             noise == nullptr ? nullptr : &(*noise)[island], report));
+    if (island == 0) {
+      worst = report;
+      continue;
+    }
+    worst.not_finite += report.not_finite;
+    worst.within_noise.tensors += report.within_noise.tensors;
+    if (report.within_noise.error > worst.within_noise.error) {
+      const int64_t tensors = worst.within_noise.tensors;
+      worst.within_noise = report.within_noise;
+      worst.within_noise.tensors = tensors;
+    }
+    worst.loss_error = std::max(worst.loss_error, report.loss_error);
+    if (report.gradients_error > worst.gradients_error) {
+      worst.gradients_error = report.gradients_error;
+      worst.worst_gradient = report.worst_gradient;
+    }
+    if (report.parameters_error > worst.parameters_error) {
+      worst.parameters_error = report.parameters_error;
+      worst.worst_parameter = report.worst_parameter;
+    }
+  }
+  report = worst;
+  return {};
+}
+
+// Returns the text of the plan with which a plan is compared: the serial one, or, for a plan with
+// outer steps, the same outer steps without a codec on islands of one rank.
+std::string reference_plan(const Compiled& compiled, const std::string& serial) {
+  if (!compiled.outer) return serial;
+  OuterSteps outer = *compiled.outer->plan.outer;
+  outer.compression.reset();
+  return fmt::format("mesh = {{ {} = {} }}\nouter = {}\n", outer.axis, compiled.islands(),
+                     to_toml(outer));
 }
 
 Result<VerifyReport> compare_runs(Periods serial, Periods parallel, const VerifyConfig& config,
@@ -499,7 +558,7 @@ Result<VerifyReport> compare_runs(Periods serial, Periods parallel, const Verify
   report.lossy =
       std::any_of(found.begin(), found.end(), [](const auto& rank) { return rank.lossy; });
   const Graph& graph = serial.front().compiled.graph();
-  TESSERA_TRY_VOID(compare(graph, expected.front(), found, nullptr, report));
+  TESSERA_TRY_VOID(compare_islands(graph, expected, found, nullptr, report));
   const bool exceeds = report.loss_error > report.tolerances.loss ||
                        report.gradients_error > report.tolerances.gradients ||
                        report.parameters_error > report.tolerances.parameters;
@@ -507,9 +566,9 @@ Result<VerifyReport> compare_runs(Periods serial, Periods parallel, const Verify
   // the error.
   const bool stricter = config.tolerance < VerifyConfig{}.tolerance;
   if (exceeds && !stricter && !report.lossy && dtype == DType::kFloat64) {
-    TESSERA_TRY(const NoiseOfRun noise,
-                measure_noise(serial, expected.front(), config, data.get()));
-    TESSERA_TRY_VOID(compare(graph, expected.front(), found, &noise, report));
+    TESSERA_TRY(const std::vector<NoiseOfRun> noise,
+                measure_noise(serial, expected, config, data.get()));
+    TESSERA_TRY_VOID(compare_islands(graph, expected, found, &noise, report));
   }
   const auto expect_small = [&](std::string_view what, double error, double tolerance,
                                 const std::string& where) {
@@ -548,7 +607,9 @@ Result<VerifyReport> verify_altered(const VerifyConfig& config, const Alter& alt
   };
   TESSERA_TRY(auto parallel, compile_periods(compile_plan, config.plan, config.changes));
   if (config.ranks > 0) {
-    TESSERA_TRY_VOID(check_ranks(parallel.front().compiled.plan().plan, config.ranks));
+    const Compiled& compiled = parallel.front().compiled;
+    TESSERA_TRY_VOID(
+        check_ranks(compiled.outer ? compiled.outer->plan : compiled.plan().plan, config.ranks));
   }
   if (!config.changes.empty() && config.changes.back().after >= config.steps) {
     return invalid_input(
@@ -556,10 +617,11 @@ Result<VerifyReport> verify_altered(const VerifyConfig& config, const Alter& alt
                     "after step {}",
                     config.steps, config.changes.back().after));
   }
-  TESSERA_TRY(auto serial, compile_periods(compile_plan, "serial", {}));
+  const std::string reference = reference_plan(parallel.front().compiled, "serial");
+  TESSERA_TRY(auto serial, compile_periods(compile_plan, reference, {}));
   if (config.precision == "float64") {
     fetch = summed_tensors(serial.front().compiled.graph());
-    TESSERA_TRY(serial, compile_periods(compile_plan, "serial", {}));
+    TESSERA_TRY(serial, compile_periods(compile_plan, reference, {}));
   }
   return compare_runs(std::move(serial), std::move(parallel), config, alter);
 }
