@@ -217,7 +217,19 @@ OrderNetwork order_network(const Cluster& cluster) {
     machine.device_latency_s = type.inner.latency_s;
     out.machines.insert(out.machines.end(), index_of(part.nodes), machine);
   }
-  add_tiers(cluster, out);
+  for (size_t h = 0; h < cluster.hosts.size(); ++h) out.machines[h].host = cluster.hosts[h];
+  if (cluster.switches.empty()) {
+    add_tiers(cluster, out);
+    return out;
+  }
+  for (size_t s = 0; s < cluster.switches.size(); ++s) {
+    const FabricSwitch& one = cluster.switches[s];
+    out.switches.push_back({one.name, one.above, one.uplink_rate, one.latency_s});
+    for (const int64_t node : one.nodes)
+      out.machines[index_of(node)].above = static_cast<int64_t>(s);
+  }
+  for (const FabricPath& path : cluster.paths)
+    out.paths.push_back({path.from, path.to, path.rate, path.latency_s});
   return out;
 }
 
