@@ -32,8 +32,8 @@ void add_tiers(const Cluster& cluster, OrderNetwork& out) {
     }
     const double uplink = rate_below * static_cast<double>(tier.radix) / tier.oversubscription;
     for (size_t i = 0; i < count; ++i) {
-      out.switches.push_back({fmt::format("tier{}.{}", made.size(), i), -1,
-                              tier.oversubscription > 1 ? uplink : 0, tier.latency_s});
+      out.switches.push_back(
+          {fmt::format("tier{}.{}", made.size(), i), -1, uplink, tier.latency_s});
     }
     made.emplace_back(first, first + count);
     below.clear();
@@ -188,6 +188,18 @@ OrderRoutes::OrderRoutes(const OrderNetwork& network) {
     if (fresh) ends.emplace_back(number, number);
     ends[index_of(it->second)].second = number;
     place_of_.push_back(it->second);
+  }
+  for (const OrderMachine& machine : network.machines) {
+    const auto known = std::ranges::find_if(types_, [&](OrderMachine type) {
+      type.above = machine.above;
+      return machine.equivalent(type);
+    });
+    type_of_.push_back(static_cast<int32_t>(known - types_.begin()));
+    if (known == types_.end()) types_.push_back(machine);
+    std::vector<int64_t>& above = above_.emplace_back();
+    for (int64_t s = machine.above; s >= 0; s = network.switches[index_of(s)].above)
+      above.push_back(s);
+    latency_inside_s_ = std::max(latency_inside_s_, machine.device_latency_s);
   }
   count_ = ends.size();
   for (const auto& [first, last] : ends) several_.push_back(first != last);

@@ -77,8 +77,9 @@ struct OrderNetwork {
   std::vector<int64_t> above(int64_t machine) const;  // switches, from the machine upwards
 };
 
-// The routes between all pairs of machines, each found once. Machines with equal ways to all others
-// have one place. The network must outlive the object.
+// What is often asked of a network, found once: the routes between all pairs of machines, the
+// switches above a machine, and which machines are equal inside. Machines with equal ways to all
+// others have one place.
 class OrderRoutes {
  public:
   explicit OrderRoutes(const OrderNetwork& network);
@@ -94,6 +95,14 @@ class OrderRoutes {
   double latency_between_places_s(size_t from, size_t to) const {
     return ways_[from * count_ + to].latency_s;
   }
+  // Returns the switches above a machine, the nearest first.
+  const std::vector<int64_t>& above(int64_t machine) const {
+    return above_[static_cast<size_t>(machine)];
+  }
+  // Machines of one type are equal apart from what is above them.
+  const std::vector<OrderMachine>& types() const { return types_; }  // one of each
+  int32_t type_of(int64_t machine) const { return type_of_[static_cast<size_t>(machine)]; }
+  double latency_inside_s() const { return latency_inside_s_; }  // the largest of a machine
 
  private:
   struct Way {
@@ -110,6 +119,10 @@ class OrderRoutes {
   size_t count_ = 0;
   std::vector<Way> ways_;  // by pair of places
   std::vector<int32_t> links_;
+  std::vector<std::vector<int64_t>> above_;
+  std::vector<OrderMachine> types_;
+  std::vector<int32_t> type_of_;
+  double latency_inside_s_ = 0;
 };
 
 // Returns the network of a cluster file: one machine for each node.

@@ -1,7 +1,7 @@
 #include "tessera/network/placement_cost.h"
 
 #include <algorithm>
-#include <map>
+#include <limits>
 #include <utility>
 
 #include "tessera/network/order_index.h"
@@ -11,70 +11,6 @@ namespace {
 
 // Swaps after which a PlacementState counts everything again, so that rounding errors do not grow.
 constexpr int64_t kSwapsBetweenCounts = 20'000;
-
-// Returns whether the machines are equal apart from the switch that they are below.
-bool alike_inside(OrderMachine a, const OrderMachine& b) {
-  a.above = b.above;
-  return a.equivalent(b);
-}
-
-// The bytes of the devices of a slot, by their number in the slot.
-struct DeviceBytes {
-  // To and from others of the slot, and to and from other slots through the device's card.
-  std::vector<double> sent_inside, taken_inside, sent_outside, taken_outside;
-  explicit DeviceBytes(size_t devices)
-      : sent_inside(devices),
-        taken_inside(devices),
-        sent_outside(devices),
-        taken_outside(devices) {}
-};
-
-// Returns how long the devices and cards of a machine take for the bytes.
-double seconds_of(const DeviceBytes& bytes, const OrderMachine& machine) {
-  double seconds = 0, all = 0;
-  const size_t devices = bytes.sent_inside.size();
-  // Several cards of a device work together; several devices may share a card.
-  const auto cards = static_cast<size_t>(
-      std::min(machine.cards, static_cast<int64_t>(std::max<size_t>(1, devices))));
-  const double card_rate = machine.rate() / static_cast<double>(cards);
-  std::vector<double> sent(cards), taken(cards);
-  for (size_t d = 0; d < devices; ++d) {
-    const size_t card = d * cards / devices;
-    sent[card] += bytes.sent_outside[d];
-    taken[card] += bytes.taken_outside[d];
-    all += bytes.sent_inside[d];
-    if (machine.device_rate > 0 && machine.switched) {
-      seconds = std::max(
-          seconds, std::max(bytes.sent_inside[d], bytes.taken_inside[d]) / machine.device_rate);
-    }
-  }
-  if (machine.device_rate > 0 && !machine.switched) seconds = all / machine.device_rate;
-  for (size_t c = 0; c < cards; ++c) {
-    if (card_rate > 0) seconds = std::max(seconds, std::max(sent[c], taken[c]) / card_rate);
-  }
-  return seconds;
-}
-
-// Adds what a group sends to the bytes of the devices of a slot that are members.
-void add_group_bytes(FlowShape shape, double bytes, int32_t members,
-                     const std::vector<size_t>& here, DeviceBytes& out) {
-  const auto n = static_cast<double>(members), c = static_cast<double>(here.size());
-  for (const size_t d : here) {
-    double inside = 0, outside = 0;
-    if (shape == FlowShape::kRing) {
-      // The ring enters and leaves a machine once; the members' cards share that.
-      inside = c > 1 ? bytes : 0;
-      outside = c < n ? bytes / c : 0;
-    } else {
-      inside = (c - 1) * bytes;
-      outside = (n - c) * bytes;
-    }
-    out.sent_inside[d] += inside;
-    out.taken_inside[d] += inside;
-    out.sent_outside[d] += outside;
-    out.taken_outside[d] += outside;
-  }
-}
 
 }  // namespace
 
@@ -86,62 +22,112 @@ DeviceNumbers::DeviceNumbers(const OrderNetwork& network) {
   }
 }
 
+// The bytes of a device to and from others of its machine, and to and from other machines through
+// its network card.
+struct PlacementCosts::DeviceBytes {
+  double sent_inside = 0, taken_inside = 0, sent_outside = 0, taken_outside = 0;
+};
+
+// Returns how long the devices and cards of a machine take for the bytes.
+double PlacementCosts::seconds_of(std::span<const DeviceBytes> bytes, const OrderMachine& machine) {
+  double seconds = 0, all = 0;
+  const size_t devices = std::max<size_t>(1, bytes.size());
+  // Several cards of a device work together; several devices may share a card.
+  const size_t cards = std::min(index_of(machine.cards), devices);
+  const double card_rate = machine.rate() / static_cast<double>(cards);
+  double sent = 0, taken = 0;  // through the card of the device
+  for (size_t d = 0; d < bytes.size(); ++d) {
+    const DeviceBytes& one = bytes[d];
+    all += one.sent_inside;
+    if (machine.device_rate > 0 && machine.switched) {
+      seconds =
+          std::max(seconds, std::max(one.sent_inside, one.taken_inside) / machine.device_rate);
+    }
+    if (d > 0 && d * cards / devices != (d - 1) * cards / devices) sent = taken = 0;
+    sent += one.sent_outside;
+    taken += one.taken_outside;
+    if (card_rate > 0) seconds = std::max(seconds, std::max(sent, taken) / card_rate);
+  }
+  if (machine.device_rate > 0 && !machine.switched)
+    seconds = std::max(seconds, all / machine.device_rate);
+  return seconds;
+}
+
 PlacementCosts::PlacementCosts(const PlanTraffic& traffic, const OrderNetwork& network,
                                const OrderRoutes& routes, const std::vector<int64_t>& devices)
     : network_(&network), routes_(&routes) {
-  std::vector<OrderMachine> types;
-  for (const OrderMachine& machine : network.machines) {
-    const auto known = std::ranges::find_if(
-        types, [&](const OrderMachine& type) { return alike_inside(machine, type); });
-    type_of_.push_back(static_cast<int32_t>(known - types.begin()));
-    if (known == types.end()) types.push_back(machine);
-    std::vector<int64_t>& above = above_.emplace_back();
-    for (int64_t s = machine.above; s >= 0; s = network.switches[index_of(s)].above)
-      above.push_back(s);
-  }
   const DeviceNumbers numbers(network);
-  const auto slots = network.machines.size();
-  const auto slot_of = [&](int32_t rank) { return numbers.machine_of(devices[index_of(rank)]); };
-  const auto device_in_slot = [&](int32_t rank) {
-    return index_of(devices[index_of(rank)] - numbers.first_of(slot_of(rank)));
-  };
+  std::vector<int32_t> slots;  // by rank
+  for (const int64_t device : devices)
+    slots.push_back(static_cast<int32_t>(numbers.machine_of(device)));
   for (const TrafficKind& given : traffic.kinds) {
     Kind& kind = kinds_.emplace_back();
     kind.shape = given.shape;
     kind.rounds = given.rounds;
-    kind.at_slot.resize(slots);
-    std::vector<DeviceBytes> bytes;
-    for (const OrderMachine& machine : network.machines)
-      bytes.emplace_back(index_of(machine.devices));
-    for (const GroupFlow& one : given.groups) {
-      std::map<int64_t, std::vector<size_t>> here;  // by slot: the devices of members
-      for (const int32_t rank : one.members) here[slot_of(rank)].push_back(device_in_slot(rank));
-      Group group{{}, static_cast<int32_t>(one.members.size()), one.bytes};
-      for (const auto& [slot, members] : here) {
-        group.parts.push_back({static_cast<int32_t>(slot), static_cast<int32_t>(members.size())});
-        kind.at_slot[index_of(slot)].push_back(static_cast<uint32_t>(kind.groups.size()));
-        add_group_bytes(given.shape, one.bytes, group.members, members, bytes[index_of(slot)]);
-      }
-      kind.groups.push_back(std::move(group));
-    }
-    for (const RankFlow& one : given.messages) {
-      const Flow flow{static_cast<int32_t>(slot_of(one.from)),
-                      static_cast<int32_t>(slot_of(one.to)), one.bytes};
-      DeviceBytes &sender = bytes[index_of(flow.from)], &taker = bytes[index_of(flow.to)];
-      const bool inside = flow.from == flow.to;
-      (inside ? sender.sent_inside : sender.sent_outside)[device_in_slot(one.from)] += one.bytes;
-      (inside ? taker.taken_inside : taker.taken_outside)[device_in_slot(one.to)] += one.bytes;
-      const auto number = static_cast<uint32_t>(kind.flows.size());
-      kind.at_slot[index_of(flow.from)].push_back(number);
-      if (!inside) kind.at_slot[index_of(flow.to)].push_back(number);
-      kind.flows.push_back(flow);
-    }
-    for (const OrderMachine& type : types) {
+    std::vector<DeviceBytes> bytes(index_of(numbers.count()));
+    std::vector<int32_t> members(network.machines.size(), 0);  // of a group, by slot
+    for (const GroupFlow& group : given.groups)
+      add_group(group, slots, devices, kind, bytes, members);
+    add_messages(given.messages, slots, devices, kind, bytes);
+    for (const OrderMachine& type : routes.types()) {
       std::vector<double>& seconds = kind.slot_s.emplace_back();
-      for (size_t slot = 0; slot < slots; ++slot) {
-        const bool fits = network.machines[slot].devices == type.devices;
-        seconds.push_back(fits ? seconds_of(bytes[slot], type) : 0);
+      for (size_t slot = 0; slot < network.machines.size(); ++slot) {
+        const int64_t count = network.machines[slot].devices;
+        const std::span here = std::span(bytes).subspan(
+            index_of(numbers.first_of(static_cast<int64_t>(slot))), index_of(count));
+        seconds.push_back(count == type.devices ? seconds_of(here, type) : 0);
       }
+    }
+  }
+}
+
+void PlacementCosts::add_group(const GroupFlow& given, const std::vector<int32_t>& slots,
+                               const std::vector<int64_t>& devices, Kind& out,
+                               std::vector<DeviceBytes>& bytes, std::vector<int32_t>& members) {
+  Group group{{}, static_cast<int32_t>(given.members.size()), given.bytes};
+  for (const int32_t rank : given.members) {
+    const int32_t slot = slots[index_of(rank)];
+    if (members[index_of(slot)]++ == 0) group.parts.push_back({slot, 0});
+  }
+  const auto n = static_cast<double>(given.members.size());
+  for (const int32_t rank : given.members) {
+    const auto here = static_cast<double>(members[index_of(slots[index_of(rank)])]);
+    double inside = (here - 1) * given.bytes, outside = (n - here) * given.bytes;
+    if (out.shape == FlowShape::kRing) {
+      // The ring enters and leaves a machine once; the members' cards share that.
+      inside = here > 1 ? given.bytes : 0;
+      outside = here < n ? given.bytes / here : 0;
+    }
+    DeviceBytes& one = bytes[index_of(devices[index_of(rank)])];
+    one.sent_inside += inside;
+    one.taken_inside += inside;
+    one.sent_outside += outside;
+    one.taken_outside += outside;
+  }
+  for (Part& part : group.parts) part.members = std::exchange(members[index_of(part.slot)], 0);
+  if (group.parts.size() == 1) {
+    out.inside = true;
+  } else {
+    out.groups.push_back(std::move(group));
+  }
+}
+
+void PlacementCosts::add_messages(const std::vector<RankFlow>& messages,
+                                  const std::vector<int32_t>& slots,
+                                  const std::vector<int64_t>& devices, Kind& out,
+                                  std::vector<DeviceBytes>& bytes) {
+  for (const RankFlow& one : messages) {
+    const int32_t from = slots[index_of(one.from)], to = slots[index_of(one.to)];
+    DeviceBytes &sender = bytes[index_of(devices[index_of(one.from)])],
+                &taker = bytes[index_of(devices[index_of(one.to)])];
+    if (from == to) {
+      sender.sent_inside += one.bytes;
+      taker.taken_inside += one.bytes;
+      out.inside = true;
+    } else {
+      sender.sent_outside += one.bytes;
+      taker.taken_outside += one.bytes;
+      out.flows.push_back({from, to, one.bytes});
     }
   }
 }
@@ -153,11 +139,11 @@ PlacementCosts::Loads PlacementCosts::no_loads() const {
   return out;
 }
 
-void PlacementCosts::add_group(const Kind& kind, const Group& group, const Order& order,
-                               double sign, Loads& out) const {
+void PlacementCosts::add_group_loads(const Kind& kind, const Group& group, const Order& order,
+                                     double sign, Loads& out) const {
   out.switches.clear();
   for (const Part& part : group.parts) {
-    for (const int64_t s : above_[index_of(order[index_of(part.slot)])]) {
+    for (const int64_t s : routes_->above(order[index_of(part.slot)])) {
       if (out.members[index_of(s)] == 0) out.switches.push_back(s);
       out.members[index_of(s)] += part.members;
     }
@@ -208,12 +194,9 @@ void PlacementCosts::add_group(const Kind& kind, const Group& group, const Order
 
 void PlacementCosts::add_item(const Kind& kind, size_t item, const Order& order, double sign,
                               Loads& out) const {
-  if (kind.shape != FlowShape::kMessages) {
-    if (kind.groups[item].parts.size() > 1) add_group(kind, kind.groups[item], order, sign, out);
-    return;
-  }
+  if (kind.shape != FlowShape::kMessages)
+    return add_group_loads(kind, kind.groups[item], order, sign, out);
   const Flow& flow = kind.flows[item];
-  if (flow.from == flow.to) return;
   for (const int32_t link : routes_->links(order[index_of(flow.from)], order[index_of(flow.to)])) {
     out.bytes[index_of(link)] += sign * flow.bytes;
     out.changed.push_back(link);
@@ -222,76 +205,104 @@ void PlacementCosts::add_item(const Kind& kind, size_t item, const Order& order,
 
 double PlacementCosts::latency_of(const Kind& kind, size_t item, const Order& order) const {
   const auto between = [&](int32_t a, int32_t b) {
-    const int64_t from = order[index_of(a)], to = order[index_of(b)];
-    return from == to ? network_->machines[index_of(from)].device_latency_s
-                      : routes_->latency_s(from, to);
+    return routes_->latency_s(order[index_of(a)], order[index_of(b)]);
   };
   if (kind.shape == FlowShape::kMessages)
     return between(kind.flows[item].from, kind.flows[item].to);
+  const std::vector<Part>& parts = kind.groups[item].parts;
   double latency = 0;
-  for (const Part& part : kind.groups[item].parts)
-    latency = std::max(latency, between(kind.groups[item].parts[0].slot, part.slot));
+  for (size_t i = 1; i < parts.size(); ++i)
+    latency = std::max(latency, between(parts[0].slot, parts[i].slot));
   return latency;
 }
 
 double PlacementCosts::slot_seconds(const Kind& kind, const Order& order, size_t slot) const {
-  return kind.slot_s[index_of(type_of_[index_of(order[slot])])][slot];
+  return kind.slot_s[index_of(routes_->type_of(order[slot]))][slot];
 }
 
-std::vector<double> PlacementCosts::cost_by_kind(const Order& order) const {
-  std::vector<double> out;
-  for (const Kind& kind : kinds_) {
-    Loads loads = no_loads();
-    double latency = 0, seconds = 0;
-    for (size_t i = 0; i < kind.items(); ++i) {
-      add_item(kind, i, order, 1, loads);
-      latency = std::max(latency, latency_of(kind, i, order));
-    }
-    for (size_t slot = 0; slot < order.size(); ++slot)
-      seconds = std::max(seconds, slot_seconds(kind, order, slot));
-    for (size_t link = 0; link < loads.bytes.size(); ++link) {
-      if (network_->link_rate(link) > 0)
-        seconds = std::max(seconds, loads.bytes[link] / network_->link_rate(link));
-    }
-    out.push_back(seconds + kind.rounds * latency);
-  }
-  return out;
-}
-
-double PlacementCosts::cost(const Order& order) const {
-  double out = 0;
-  for (const double seconds : cost_by_kind(order)) out += seconds;
-  return out;
-}
-
-std::string PlacementCosts::bound_by(size_t number, const Order& order) const {
-  const Kind& kind = kinds_[number];
+PlacementCosts::KindCost PlacementCosts::kind_cost(const Kind& kind, const Order& order) const {
+  KindCost out;
   Loads loads = no_loads();
-  double seconds = 0, latency = 0;
+  double latency = kind.inside ? routes_->latency_inside_s() : 0;
   for (size_t i = 0; i < kind.items(); ++i) {
     add_item(kind, i, order, 1, loads);
     latency = std::max(latency, latency_of(kind, i, order));
   }
   for (size_t slot = 0; slot < order.size(); ++slot)
-    seconds = std::max(seconds, slot_seconds(kind, order, slot));
-  std::string out;
+    out.seconds = std::max(out.seconds, slot_seconds(kind, order, slot));
+  out.bound = kind.items() > 0 ? Bound::kCards : Bound::kInside;
   for (size_t link = 0; link < loads.bytes.size(); ++link) {
     const double rate = network_->link_rate(link);
-    if (rate > 0 && loads.bytes[link] / rate > seconds) {
-      seconds = loads.bytes[link] / rate;
-      out = network_->link_name(link);
+    if (rate == 0 || loads.bytes[link] / rate <= out.seconds) continue;
+    out.seconds = loads.bytes[link] / rate;
+    out.bound = Bound::kLink;
+    out.link = link;
+  }
+  if (kind.rounds * latency > out.seconds) out.bound = Bound::kLatency;
+  out.seconds += kind.rounds * latency;
+  return out;
+}
+
+std::string PlacementCosts::bound_text(const KindCost& cost) const {
+  switch (cost.bound) {
+    case Bound::kInside: return "links inside machines";
+    case Bound::kCards: return "network cards";
+    case Bound::kLink: return network_->link_name(cost.link);
+    case Bound::kLatency: return "latency";
+  }
+  return "";
+}
+
+std::vector<PlacementCosts::KindCost> PlacementCosts::cost_by_kind(const Order& order) const {
+  std::vector<KindCost> out;
+  for (const Kind& kind : kinds_) out.push_back(kind_cost(kind, order));
+  return out;
+}
+
+double PlacementCosts::cost(const Order& order) const {
+  double out = 0;
+  for (const Kind& kind : kinds_) out += kind_cost(kind, order).seconds;
+  return out;
+}
+
+double PlacementCosts::bound() const {
+  double near = std::numeric_limits<double>::infinity();
+  for (size_t a = 0; a < routes_->places(); ++a) {
+    for (size_t b = 0; b < routes_->places(); ++b) {
+      if (a != b || routes_->has_several(a))
+        near = std::min(near, routes_->latency_between_places_s(a, b));
     }
   }
-  if (kind.rounds * latency > seconds) return "latency";
-  if (!out.empty()) return out;
-  const bool leaves =
-      std::ranges::any_of(kind.groups, [](const Group& group) { return group.parts.size() > 1; }) ||
-      std::ranges::any_of(kind.flows, [](const Flow& flow) { return flow.from != flow.to; });
-  return leaves ? "network cards" : "links inside machines";
+  double out = 0;
+  for (const Kind& kind : kinds_) {
+    double seconds = 0;
+    for (size_t slot = 0; slot < network_->machines.size(); ++slot) {
+      double least = std::numeric_limits<double>::infinity();
+      for (size_t type = 0; type < kind.slot_s.size(); ++type) {
+        if (routes_->types()[type].devices == network_->machines[slot].devices)
+          least = std::min(least, kind.slot_s[type][slot]);
+      }
+      seconds = std::max(seconds, least);
+    }
+    out += seconds + kind.rounds * std::max(kind.items() > 0 ? near : 0,
+                                            kind.inside ? routes_->latency_inside_s() : 0);
+  }
+  return out;
 }
 
 PlacementState::PlacementState(const PlacementCosts& costs, Order order)
     : costs_(&costs), order_(std::move(order)) {
+  for (const PlacementCosts::Kind& kind : costs.kinds_) {
+    std::vector<std::vector<uint32_t>>& at_slot = at_slot_.emplace_back(order_.size());
+    for (uint32_t g = 0; g < kind.groups.size(); ++g) {
+      for (const PlacementCosts::Part& part : kind.groups[g].parts)
+        at_slot[index_of(part.slot)].push_back(g);
+    }
+    for (uint32_t f = 0; f < kind.flows.size(); ++f) {
+      for (const int32_t slot : {kind.flows[f].from, kind.flows[f].to})
+        at_slot[index_of(slot)].push_back(f);
+    }
+  }
   start();
 }
 
@@ -306,6 +317,7 @@ void PlacementState::start() {
     state.slots = MaxTree(order_.size());
     state.latencies = MaxTree(kind.items());
     state.seen.assign(kind.items(), 0);
+    state.inside_s = kind.inside ? costs_->routes_->latency_inside_s() : 0;
     for (size_t i = 0; i < kind.items(); ++i) {
       costs_->add_item(kind, i, order_, 1, state.loads);
       state.latencies.set(i, costs_->latency_of(kind, i, order_));
@@ -326,7 +338,7 @@ void PlacementState::finish(size_t kind) {
   }
   state.loads.changed.clear();
   state.seconds = std::max(state.links.max(), state.slots.max()) +
-                  costs_->kinds_[kind].rounds * state.latencies.max();
+                  costs_->kinds_[kind].rounds * std::max(state.inside_s, state.latencies.max());
 }
 
 void PlacementState::swap(int64_t a, int64_t b) {
@@ -340,7 +352,7 @@ void PlacementState::swap(int64_t a, int64_t b) {
     Kind& state = kinds_[k];
     affected_.clear();
     for (const int64_t slot : {a, b}) {
-      for (const uint32_t item : kind.at_slot[index_of(slot)]) {
+      for (const uint32_t item : at_slot_[k][index_of(slot)]) {
         if (std::exchange(state.seen[item], swaps_) != swaps_) affected_.push_back(item);
       }
     }

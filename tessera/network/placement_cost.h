@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -51,10 +52,18 @@ class PlacementCosts {
   // Returns the seconds of a step's traffic. `order`: by slot, the machine. This is the slow and
   // obvious computation, against which PlacementState is tested.
   double cost(const Order& order) const;
-  std::vector<double> cost_by_kind(const Order& order) const;
-  // Returns what takes the longest in a kind of traffic: "uplink of rack3", "network cards".
-  std::string bound_by(size_t kind, const Order& order) const;
-  int64_t slots() const { return static_cast<int64_t>(network_->machines.size()); }
+  enum class Bound : uint8_t { kInside, kCards, kLink, kLatency };
+  struct KindCost {
+    double seconds = 0;
+    Bound bound = Bound::kInside;  // what takes the longest
+    size_t link = 0;               // only kLink
+  };
+  // Returns what takes the longest as a text: "network cards", "uplink of rack3".
+  std::string bound_text(const KindCost& cost) const;
+  std::vector<KindCost> cost_by_kind(const Order& order) const;
+  // Returns seconds that no order of machines can undercut: what devices and cards take if each slot
+  // has the fastest machine, and the latency of the nearest machines.
+  double bound() const;
   const OrderNetwork& network() const { return *network_; }
 
  private:
@@ -62,21 +71,21 @@ class PlacementCosts {
   struct Part {  // members of a group on a slot
     int32_t slot = 0, members = 0;
   };
-  struct Group {
+  struct Group {  // over several slots
     std::vector<Part> parts;
     int32_t members = 0;
     double bytes = 0;
   };
-  struct Flow {  // between two slots, or inside one
+  struct Flow {  // between two slots
     int32_t from = 0, to = 0;
     double bytes = 0;
   };
   struct Kind {
     FlowShape shape = FlowShape::kRing;
     double rounds = 0;
+    bool inside = false;  // some groups or messages stay on a slot
     std::vector<Group> groups;
     std::vector<Flow> flows;
-    std::vector<std::vector<uint32_t>> at_slot;  // by slot: its groups, or its flows
     // By type of machine and slot: the time of the slot's devices and cards on such a machine.
     std::vector<std::vector<double>> slot_s;
     size_t items() const { return shape == FlowShape::kMessages ? flows.size() : groups.size(); }
@@ -88,17 +97,25 @@ class PlacementCosts {
     std::vector<int32_t> members;   // by switch: 0 between calls
     std::vector<int64_t> switches;  // those whose `members` are not 0
   };
+  struct DeviceBytes;
+  static double seconds_of(std::span<const DeviceBytes> bytes, const OrderMachine& machine);
+  // Add what a group or messages send to `out`, and to the bytes of devices.
+  static void add_group(const GroupFlow& given, const std::vector<int32_t>& slots,
+                        const std::vector<int64_t>& devices, Kind& out,
+                        std::vector<DeviceBytes>& bytes, std::vector<int32_t>& members);
+  static void add_messages(const std::vector<RankFlow>& messages, const std::vector<int32_t>& slots,
+                           const std::vector<int64_t>& devices, Kind& out,
+                           std::vector<DeviceBytes>& bytes);
   void add_item(const Kind& kind, size_t item, const Order& order, double sign, Loads& out) const;
-  void add_group(const Kind& kind, const Group& group, const Order& order, double sign,
-                 Loads& out) const;
+  void add_group_loads(const Kind& kind, const Group& group, const Order& order, double sign,
+                       Loads& out) const;
+  KindCost kind_cost(const Kind& kind, const Order& order) const;
   double latency_of(const Kind& kind, size_t item, const Order& order) const;
   Loads no_loads() const;
   double slot_seconds(const Kind& kind, const Order& order, size_t slot) const;
 
   const OrderNetwork* network_;
   const OrderRoutes* routes_;
-  std::vector<int32_t> type_of_;             // by machine: machines of a type are equal inside
-  std::vector<std::vector<int64_t>> above_;  // by machine: the switches above it
   std::vector<Kind> kinds_;
 };
 
@@ -116,6 +133,7 @@ class PlacementState {
     PlacementCosts::Loads loads;
     MaxTree links, slots, latencies;
     std::vector<int64_t> seen;  // by group or flow: the swap that has seen it
+    double inside_s = 0;        // latency of what stays on a slot
     double seconds = 0;
   };
   void start();
@@ -123,6 +141,8 @@ class PlacementState {
 
   const PlacementCosts* costs_;
   Order order_;
+  // By kind and slot: the groups with members there, or the flows that begin or end there.
+  std::vector<std::vector<std::vector<uint32_t>>> at_slot_;
   std::vector<Kind> kinds_;
   double cost_ = 0;
   int64_t swaps_ = 0;

@@ -21,6 +21,7 @@ constexpr size_t kMostPermutedAxes = 5;
 constexpr int64_t kMostTriedWhole = 8;  // machines whose orders are all tried
 constexpr size_t kMostAnnealed = 3;     // layings
 constexpr double kHot = 0.1, kCold = 1e-4;
+constexpr double kNearBound = 1.01;  // machines are not ordered for less
 
 // A factor of an axis; a list of them, the slowest first, is a laying.
 struct Digit {
@@ -101,10 +102,11 @@ class PlanSearch {
         layings_, [](const Laying& a, const Laying& b) { return a.seconds < b.seconds; });
     const size_t annealed = search_.machines_stay ? 0 : std::min(kMostAnnealed, layings_.size());
     for (size_t i = 0; i < annealed; ++i) order_machines(layings_[i], annealed);
-    Laying& best = *std::ranges::min_element(
+    std::ranges::stable_sort(
         layings_, [](const Laying& a, const Laying& b) { return a.seconds < b.seconds; });
+    const Laying& best = layings_[0];
+    for (const Laying& laying : layings_) out.layings.push_back({laying.order, laying.seconds});
     out.best_seconds = best.seconds;
-    out.layings = tried_layings_;
     out.orders = tried_orders_;
     out.kept = best.seconds > (1 - search_.least_gain) * out.now_seconds;
     out.seconds = out.kept ? out.now_seconds : best.seconds;
@@ -150,7 +152,6 @@ class PlanSearch {
 
   // Prices a laying with machines in their present order and by switch, and keeps it.
   void consider(Laying laying) {
-    ++tried_layings_;
     const PlacementCosts costs(traffic_, network_, routes_, laying.devices);
     laying.machines = present_;
     laying.seconds = costs.cost(present_);
@@ -207,11 +208,9 @@ class PlanSearch {
       improve(in_primes(digits));
     }
     if (layings_.size() < 2) return;
-    std::vector<std::pair<double, size_t>> ranked;
-    for (size_t i = 1; i < layings_.size(); ++i) ranked.emplace_back(layings_[i].seconds, i);
-    std::ranges::sort(ranked);
-    for (size_t i = 0; i < std::min<size_t>(2, ranked.size()); ++i)
-      improve(in_primes(layings_[ranked[i].second].digits));
+    const auto best = std::ranges::min_element(layings_.begin() + 1, layings_.end(), {},
+                                               [](const Laying& one) { return one.seconds; });
+    improve(in_primes(best->digits));
   }
 
   // Moves single factors to other positions while that makes the laying faster.
@@ -257,7 +256,7 @@ class PlanSearch {
     const bool any = std::ranges::any_of(network_.machines, [&](const OrderMachine& machine) {
       return !machine.equivalent(network_.machines[0]);
     });
-    if (!any || n < 2) return;
+    if (!any || n < 2 || laying.seconds <= kNearBound * costs.bound()) return;
     if (n <= kMostTriedWhole) return try_orders(costs, laying);
     double members = 0;
     for (const TrafficKind& kind : traffic_.kinds) {
@@ -309,12 +308,11 @@ class PlanSearch {
 
   void report(const PlacementCosts& now, const std::vector<int64_t>& laid, PlanOrder& out) const {
     const PlacementCosts found(traffic_, network_, routes_, laid);
-    const std::vector<double> before = now.cost_by_kind(present_),
-                              after = found.cost_by_kind(out.machines);
+    const auto before = now.cost_by_kind(present_), after = found.cost_by_kind(out.machines);
     for (size_t k = 0; k < traffic_.kinds.size(); ++k) {
       const TrafficKind& kind = traffic_.kinds[k];
-      out.kinds.push_back(
-          {kind.what, kind.bytes(), before[k], after[k], found.bound_by(k, out.machines)});
+      out.kinds.push_back({kind.what, kind.bytes(), before[k].seconds, after[k].seconds,
+                           found.bound_text(after[k])});
     }
   }
 
@@ -328,7 +326,7 @@ class PlanSearch {
   Order present_, by_switch_;
   std::vector<Laying> layings_;
   std::set<Digits> seen_;
-  int64_t tried_layings_ = 0, tried_orders_ = 0;
+  int64_t tried_orders_ = 0;
 };
 
 }  // namespace

@@ -11,7 +11,8 @@
 // The search tries orders of the axes (device_order.h): all permutations of up to five axes, then
 // from the best ones single prime factors of axes at other positions while that helps. For the best
 // layings it anneals the order of machines by exchanges, beginning with the machines of each switch
-// side by side. It is exact for the order of up to 8 machines. Equal arguments give equal answers.
+// side by side, unless no order of machines can gain a hundredth. It is exact for the order of up to
+// 8 machines. Equal arguments give equal answers.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +40,11 @@ struct KindTime {
   std::string bound;  // of the order found: "uplink of rack3"
 };
 
+struct LayingTime {
+  DeviceOrder order;   // empty: rank r on device r
+  double seconds = 0;  // of a step's traffic, with the best order of machines that was found for it
+};
+
 struct PlanOrder {
   // By place: the machine that is there. A launcher that starts processes host by host in this
   // order gives the place's devices to it.
@@ -51,7 +57,8 @@ struct PlanOrder {
   double now_seconds = 0;   // as the plan lays its ranks, with machines in their present order
   double best_seconds = 0;  // of the best, even if the present order is kept
   bool kept = false;
-  int64_t layings = 0, orders = 0;  // that were tried
+  std::vector<LayingTime> layings;  // that were tried, by rising seconds; the plan's own is one
+  int64_t orders = 0;               // of machines that were tried, over all layings
   std::vector<KindTime> kinds;
 };
 
