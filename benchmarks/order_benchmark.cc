@@ -99,7 +99,7 @@ void order_of_axes(benchmark::State& state, const PlanCase& plan, const NetworkC
     const PlanOrder found = find_plan_order(made.plan(), traffic, network, search).value();
     const double order_s = seconds_since(start);
 
-    // The same candidates by the simulator; that of the plan itself is among them.
+    // The simulator prices all candidates; the laying of the plan itself is among them.
     std::vector<double> steps;
     std::string best;
     start = Clock::now();

@@ -68,7 +68,7 @@ Result<std::string> torchrun_text(const std::vector<PlacedRank>& places) {
          "wait\n";
 }
 
-// Slurm numbers the tasks of a host in the order of their lines.
+// Returns a line for each rank. Slurm numbers the tasks of a host in the order of their lines.
 Result<std::string> slurm_text(const std::vector<PlacedRank>& places) {
   std::map<std::string, int64_t> tasks;
   std::string out;

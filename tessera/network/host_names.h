@@ -19,9 +19,10 @@ namespace tessera {
 
 // Returns whether `a` comes before `b` when runs of digits are compared as numbers.
 bool naturally_before(std::string_view a, std::string_view b);
-// Return the positions of the names in natural order, and in the order of their spelling. The
-// latter is what launchers use that sort names as texts.
+// Returns the positions of the names in natural order.
 std::vector<int64_t> natural_order(const std::vector<std::string>& names);
+// Returns the positions of the names in the order of their spelling, which launchers use that sort
+// names as texts.
 std::vector<int64_t> spelling_order(const std::vector<std::string>& names);
 
 // Returns the names of the file. Errors, one line that begins with `file`, or with `file:line`: no

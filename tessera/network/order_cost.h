@@ -1,4 +1,4 @@
-// What an order of machines costs under a pattern (order_pattern.h), and what it costs after a few
+// Prices an order of machines under a pattern (order_pattern.h), and prices it again after a few
 // machines have changed places, without counting everything again.
 //
 // On a network of switches, a phase takes as long as the busiest card or link: the largest of the
@@ -39,7 +39,7 @@ class MaxTree {
   std::vector<double> tree_;
 };
 
-// What does not depend on the order. Copies what it needs of its arguments.
+// Holds all that does not depend on the order. Copies what it needs of its arguments.
 class OrderCosts {
  public:
   OrderCosts(const OrderNetwork& network, const OrderPattern& pattern);
@@ -51,7 +51,7 @@ class OrderCosts {
   // Returns seconds that no order can undercut: each card must carry its bytes, and a ring must
   // leave and enter each switch that is above some but not all machines. 0 with costs of pairs.
   double bound() const { return bound_; }
-  // By machine: a number that is equal for machines whose exchange changes no cost.
+  // Returns for each machine a number that is equal for machines whose exchange changes no cost.
   const std::vector<int32_t>& classes() const { return classes_; }
   int64_t machines() const { return static_cast<int64_t>(classes_.size()); }
   const OrderPattern& pattern() const { return pattern_; }

@@ -57,8 +57,8 @@ struct OrderNetwork {
   std::vector<OrderSwitch> switches;
   std::vector<OrderPath> paths;
 
-  // The links of the network between machines have numbers: 2 s is the way up from switch s, 2 s + 1
-  // its way down, and the links of the paths follow, two each.
+  // Returns the number of links between machines. Link 2 s is the way up from switch s, 2 s + 1 its
+  // way down, and the links of the paths follow, two each.
   size_t links() const { return 2 * switches.size() + 2 * paths.size(); }
   double link_rate(size_t link) const;  // 0: without limit
   std::string link_name(size_t link) const;
@@ -77,7 +77,7 @@ struct OrderNetwork {
   std::vector<int64_t> above(int64_t machine) const;  // switches, from the machine upwards
 };
 
-// What is often asked of a network, found once: the routes between all pairs of machines, the
+// Answers what is often asked of a network, found once: the routes between all pairs of machines, the
 // switches above a machine, and which machines are equal inside. Machines with equal ways to all
 // others have one place.
 class OrderRoutes {
@@ -99,8 +99,8 @@ class OrderRoutes {
   const std::vector<int64_t>& above(int64_t machine) const {
     return above_[static_cast<size_t>(machine)];
   }
-  // Machines of one type are equal apart from what is above them.
-  const std::vector<OrderMachine>& types() const { return types_; }  // one of each
+  // Returns one machine of each type. Machines of one type are equal apart from what is above them.
+  const std::vector<OrderMachine>& types() const { return types_; }
   int32_t type_of(int64_t machine) const { return type_of_[static_cast<size_t>(machine)]; }
   double latency_inside_s() const { return latency_inside_s_; }  // the largest of a machine
 

@@ -23,7 +23,7 @@ Order unchanged_order(int64_t machines) {
   return out;
 }
 
-// Whether a cost is as low as the bound, apart from rounding.
+// Returns whether a cost is as low as the bound, apart from rounding.
 bool reaches(double cost, double bound) { return bound > 0 && cost <= bound * (1 + 1e-12); }
 
 // Random numbers that are the same with every standard library.

@@ -54,8 +54,8 @@ struct OrderAnswer {
 };
 OrderAnswer find_order(const OrderCosts& costs, const OrderSearch& search);
 
-// The parts of find_order(), each of which returns the best order that it sees, without regard to
-// `least_gain`. `held_karp` returns nothing unless the pattern is a ring over 2 to 16 machines with
+// Returns the best of all orders. This and the next two are the parts of find_order(); they do not
+// regard `least_gain`. `held_karp` returns nothing unless the pattern is a ring over 2 to 16 machines with
 // costs of pairs.
 OrderAnswer try_all_orders(const OrderCosts& costs);
 std::optional<OrderAnswer> held_karp(const OrderCosts& costs);

@@ -1,5 +1,5 @@
-// What the traffic of a plan (plan_traffic.h) costs when its ranks are laid on the machines of a
-// network in some way, and what it costs after machines have changed places.
+// Prices the traffic of a plan (plan_traffic.h) when its ranks are laid on the machines of a network
+// in some way, and prices it again after machines have changed places.
 //
 // Ranks are laid on *slots*: slot s stands for a machine, and has as many devices. The laying says
 // which rank is on which device of which slot; an order says which machine each slot is. A machine
@@ -41,7 +41,7 @@ class DeviceNumbers {
   std::vector<int64_t> machine_of_, first_;
 };
 
-// What does not depend on the order of machines. Keeps references to `network` and `routes`, which
+// Holds all that does not depend on the order of machines. Keeps references to `network` and `routes`, which
 // must outlive the object. `devices`: by rank, the device of its slot, as the network numbers
 // devices while each slot is the machine of its own number.
 class PlacementCosts {
@@ -99,7 +99,7 @@ class PlacementCosts {
   };
   struct DeviceBytes;
   static double seconds_of(std::span<const DeviceBytes> bytes, const OrderMachine& machine);
-  // Add what a group or messages send to `out`, and to the bytes of devices.
+  // Adds what a group or messages send to `out`, and to the bytes of devices.
   static void add_group(const GroupFlow& given, const std::vector<int32_t>& slots,
                         const std::vector<int64_t>& devices, Kind& out,
                         std::vector<DeviceBytes>& bytes, std::vector<int32_t>& members);

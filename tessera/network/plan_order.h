@@ -62,7 +62,8 @@ struct PlanOrder {
   std::vector<KindTime> kinds;
 };
 
-// Errors, one line: the network has fewer devices than the plan has ranks.
+// Returns the best that the search finds. Errors, one line: the network has fewer devices than the
+// plan has ranks.
 Result<PlanOrder> find_plan_order(const ResolvedPlan& plan, const PlanTraffic& traffic,
                                   const OrderNetwork& network, const PlanOrderSearch& search);
 

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-// What one collective sends, with the members of its group counted from 0.
+// The bytes that one collective sends, with the members of its group counted from 0.
 struct Sent {
   FlowShape shape = FlowShape::kRing;
   double bytes = 0;              // as GroupFlow::bytes
@@ -103,7 +103,7 @@ Sent sent_by(const Issue& issue) {
   return out;
 }
 
-// How often the instruction is executed in a step.
+// Returns how often the instruction is executed in a step.
 double times_of(const Program& program, BlockRef block, const Instruction& instruction) {
   return instruction.when == When::kAlways ? static_cast<double>(program.runs(block)) : 1;
 }

@@ -1,4 +1,4 @@
-// What the ranks of a plan send each other in a step, by kind: the collectives of one kind over the
+// Counts what the ranks of a plan send each other in a step, by kind: the collectives of one kind over the
 // same axes of the mesh (data parallelism, tensor parallelism, ...), and the messages between
 // stages. The bytes are those of the lowered programs; all runs of a block in a step count.
 //

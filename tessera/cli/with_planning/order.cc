@@ -45,7 +45,7 @@ struct OrderCommand {
   bool far_first = false, tour = false, machines_stay = false, json = false;
 };
 
-// What launchers would do that sort the names of hosts in their own way.
+// The times with launchers that sort the names of hosts in their own way.
 struct Sortings {
   double spelling_s = 0, natural_s = 0;
   bool differ = false;  // the two give different orders
@@ -78,8 +78,8 @@ std::optional<Sortings> sortings_of(const NamedNetwork& network, const Seconds& 
 Result<double> parse_bytes(const std::string& text) {
   if (const auto number = parse_int(text); number && *number > 0)
     return static_cast<double>(*number);
-  const auto size = parse_size(text);
-  if (size && *size > 0) return static_cast<double>(*size);
+  const auto size = parse_quantity(text, Quantity::kBytes);
+  if (size && *size > 0) return *size;
   return invalid_input(
       fmt::format("order: --bytes: expected a size above 0 (8000000, 8 MB), found '{}'", text));
 }
