@@ -85,6 +85,7 @@ constexpr std::array<ProgramCommand, 25> kCommands = {{{"train", add_train, fals
                                                        {"probe", add_probe},
                                                        {"export"},
                                                        {"import"},
+                                                       {"order"},
                                                        {"launch", add_launch, false, true},
                                                        {"rescale", add_rescale},
                                                        {"sample", add_sample, false, true},

@@ -30,6 +30,9 @@ void add_launch(Commands& commands) {
       .at_least(1);
   command.option("--log", options->log,
                  "JSON lines of what happened; default: launch.jsonl in checkpoint.dir");
+  command.option("--network", options->network,
+                 "Cluster file of the network: ranks get the processes with which the plan's "
+                 "traffic is fastest (tessera order)");
   command.option("--set", options->assignments, "Set a key of the run: --set optimizer.lr=3e-4")
       .one_value_each();
   command.footer(
@@ -37,6 +40,7 @@ void add_launch(Commands& commands) {
       "that\nends with exit code 1 or 2 is not repeated. What is tried when: docs/guides/survive.md"
       "\n\nExamples:\n"
       "  tessera launch run.toml\n"
+      "  tessera launch run.toml --host a:4 --host b:4 --network net.toml\n"
       "  tessera launch run.toml -n 4 --plan 'megatron(tp=2,dp=2)' --plan 'tensor_parallel(2)'\n");
   command.action([options] { return run_launch(*options); });
 }

@@ -31,6 +31,7 @@ struct TrainOptions {
   bool resume = false;  // start from the newest checkpoint of the run
   std::string trace;    // file to write the trace of a step to; empty: none
   std::optional<int64_t> trace_step;  // default: the third step, or the last if there are fewer
+  std::string network, hosts;  // files by which ranks are ordered (network/apply_order.h)
 };
 Result<int> run_train(const TrainOptions& options);
 
@@ -88,6 +89,7 @@ struct LaunchOptions {
   std::vector<std::string> plans, hosts, assignments;
   int64_t tries = 3;
   std::string log;
+  std::string network;  // as TrainOptions::network
 };
 Result<int> run_launch(const LaunchOptions& options);
 

@@ -33,6 +33,12 @@ void add_train(Commands& commands) {
   command.flag(
       "--resume", options->resume,
       "Continue from the newest whole checkpoint of checkpoint.dir; begin if there is none");
+  command.option("--network", options->network,
+                 "Cluster file of the network: ranks get the processes with which the plan's "
+                 "traffic is fastest (tessera order)");
+  command.option("--hosts", options->hosts,
+                 "With --network: file with the hosts in the launcher's order, one a line, where "
+                 "processes do not see their names");
   command.flag("--json", options->json, "One JSON object a line: steps, then a summary");
   command.option("--trace", options->trace,
                  "Record a step and write it as a Chrome trace (docs/reference/traces.md)");

@@ -6,7 +6,7 @@
 
 extern "C" const tessera::cli::PlanningLibrary* tessera_planning_library() {
   using namespace tessera::cli;
-  static constexpr std::array<LibraryCommand, 10> kCommands = {{{"plan", add_plan},
+  static constexpr std::array<LibraryCommand, 11> kCommands = {{{"plan", add_plan},
                                                                 {"predict", add_predict},
                                                                 {"accuracy", add_accuracy},
                                                                 {"simulate", add_simulate},
@@ -15,7 +15,8 @@ extern "C" const tessera::cli::PlanningLibrary* tessera_planning_library() {
                                                                 {"shard", add_shard},
                                                                 {"cluster", add_cluster},
                                                                 {"export", add_export},
-                                                                {"import", add_import}}};
+                                                                {"import", add_import},
+                                                                {"order", add_order}}};
   static constexpr PlanningLibrary kLibrary{.commands = kCommands,
                                             .plan_by_search = plan_by_search,
                                             .archive_graph = tessera::archive_graph};

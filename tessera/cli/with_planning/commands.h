@@ -16,6 +16,7 @@ void add_shard(Commands& commands);
 void add_cluster(Commands& commands);
 void add_export(Commands& commands);
 void add_import(Commands& commands);
+void add_order(Commands& commands);
 
 // Searches for a plan and returns its text. find_auto (auto_plan.h) calls it if the question's plan
 // is "auto".

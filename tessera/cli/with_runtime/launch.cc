@@ -118,6 +118,11 @@ class Machine : public LaunchWorld {
                                             : fmt::format("{} ranks", next.plan.ranks),
                next.resumes_from < 0 ? std::string("from the beginning")
                                      : fmt::format("from step {}", next.resumes_from));
+    if (!options_.network.empty() && !answering_.empty()) {
+      std::string text;
+      for (const std::string& host : answering_) text += host.substr(0, host.rfind(':')) + "\n";
+      TESSERA_TRY_VOID(write_file(hosts_file(), text));
+    }
     return run_process(words_of(next));
   }
 
@@ -141,11 +146,18 @@ class Machine : public LaunchWorld {
     return words;
   }
 
+  // The hosts of the running try, in the order in which mpirun fills them.
+  std::string hosts_file() const { return config_.checkpoint.dir + "/hosts.txt"; }
+
   std::vector<std::string> words_of(const LaunchTry& next) const {
     std::error_code error;
     const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
     std::vector<std::string> train{program, "train", options_.run_file, "--resume"};
     if (!options_.plans.empty()) train.insert(train.end(), {"--plan", next.plan.text});
+    if (!options_.network.empty()) {
+      train.insert(train.end(), {"--network", options_.network});
+      if (!answering_.empty()) train.insert(train.end(), {"--hosts", hosts_file()});
+    }
     for (const std::string& assignment : options_.assignments) {
       train.emplace_back("--set");
       train.push_back(assignment);

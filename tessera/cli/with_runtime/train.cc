@@ -14,7 +14,11 @@
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_runtime/commands.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/comm/process_hosts.h"
+#include "tessera/compile/compile.h"
 #include "tessera/models/model_title.h"
+#include "tessera/network/apply_order.h"
+#include "tessera/plan/load.h"
 #include "tessera/runtime/metrics.h"
 #include "tessera/runtime/session.h"
 #include "tessera/runtime/steering_file.h"
@@ -25,6 +29,31 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
+
+// Gives the run's plan the order of devices that is best on the network of --network.
+Status order_ranks(const TrainOptions& options, RunConfig& config) {
+  if (options.network.empty()) {
+    if (options.hosts.empty()) return {};
+    return invalid_input("train: expected --network FILE with --hosts, found none");
+  }
+  TESSERA_TRY(NamedNetwork network, load_named_network(options.network, options.hosts));
+  if (comm::mpi_launched()) {
+    TESSERA_TRY(const std::vector<std::string> hosts, comm::mpi_process_hosts());
+    if (options.hosts.empty()) TESSERA_TRY(network, network_of_launch(network, hosts));
+    TESSERA_TRY_VOID(check_processes(network, hosts.size()));
+  }
+  TESSERA_TRY(const DType compute, parse_dtype(config.precision));
+  Compiler compiler;
+  TESSERA_TRY(const int64_t batch,
+              compiler.batch_of(config.model, config.batch, kDefaultBatch, storage_dtype(compute)));
+  TESSERA_TRY(const Compiled compiled,
+              compiler.compile({config.model, config.plan, batch, config.precision, config.file,
+                                specification(config.optimizer)}));
+  TESSERA_TRY(const OrderedPlan ordered, plan_in_order(*compiled.lowering, network));
+  if (ordered.changed)
+    config.plan = ordered_plan_text(ordered, plan_label(config.plan), options.network);
+  return {};
+}
 
 Result<RunConfig> train_config(const TrainOptions& options) {
   TESSERA_TRY(RunConfig config, load_run_config(options.run_file));
@@ -55,6 +84,7 @@ Result<RunConfig> train_config(const TrainOptions& options) {
                       config.ranks, specification(config.optimizer)});
   };
   TESSERA_TRY(config.plan, found(config.plan));
+  TESSERA_TRY_VOID(order_ranks(options, config));
   for (PlanChange& change : config.changes) {
     TESSERA_TRY(change.plan, found(change.plan));
   }

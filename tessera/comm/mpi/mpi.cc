@@ -26,6 +26,7 @@
 #include "tessera/base/philox.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/comm/mpi/post.h"
+#include "tessera/comm/process_hosts.h"
 #include "tessera/comm/region.h"
 #include "tessera/comm/transfer.h"
 
@@ -641,17 +642,41 @@ int processes_launched() {
 bool mpi_available() { return true; }
 bool mpi_launched() { return processes_launched() > 1; }
 
-Result<std::unique_ptr<Communicator>> mpi_world(const Options& options) {
+namespace {
+
+// Initialises MPI once.
+Status initialise() {
   int initialized = 0;
   MPI_Initialized(&initialized);
-  if (!initialized) {
-    int provided = 0;
-    if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
-      return fault("MPI could not be initialised");
-    }
-    std::atexit(finalize_at_exit);
+  if (initialized) return {};
+  int provided = 0;
+  if (MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) {
+    return fault("MPI could not be initialised");
   }
+  std::atexit(finalize_at_exit);
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Communicator>> mpi_world(const Options& options) {
+  TESSERA_TRY_VOID(initialise());
   return std::make_unique<MpiCommunicator>(options);
+}
+
+Result<std::vector<std::string>> mpi_process_hosts() {
+  TESSERA_TRY_VOID(initialise());
+  std::array<char, MPI_MAX_PROCESSOR_NAME + 1> mine{};
+  int length = 0, processes = 1;
+  MPI_Get_processor_name(mine.data(), &length);
+  MPI_Comm_size(MPI_COMM_WORLD, &processes);
+  std::vector<char> all(static_cast<size_t>(processes) * mine.size());
+  const int size = static_cast<int>(mine.size());
+  MPI_Allgather(mine.data(), size, MPI_CHAR, all.data(), size, MPI_CHAR, MPI_COMM_WORLD);
+  std::vector<std::string> out;
+  for (size_t p = 0; p < static_cast<size_t>(processes); ++p)
+    out.emplace_back(all.data() + p * mine.size());
+  return out;
 }
 
 void mpi_install_fault_handler() {

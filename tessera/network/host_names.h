@@ -1,0 +1,38 @@
+// Names of hosts: their natural order, in which node2 comes before node10, and files that list
+// them.
+//
+//   natural_order({"node10", "node2"})            // {1, 0}
+//   TESSERA_TRY(auto hosts, parse_hosts(text, "hosts.txt"));
+//
+// A file of hosts has one on each line: its name, perhaps followed by words such as slots=8, as in
+// a hostfile of Open MPI. Empty lines and what follows a # are not read.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/base/result.h"
+
+namespace tessera {
+
+// Returns whether `a` comes before `b` when runs of digits are compared as numbers.
+bool naturally_before(std::string_view a, std::string_view b);
+// Returns the positions of the names in natural order.
+std::vector<int64_t> natural_order(const std::vector<std::string>& names);
+// Returns the positions of the names in the order of their spelling, which launchers use that sort
+// names as texts.
+std::vector<int64_t> spelling_order(const std::vector<std::string>& names);
+
+// Returns the names of the file. Errors, one line that begins with `file`, or with `file:line`: no
+// name; a name that occurs twice.
+Result<std::vector<std::string>> parse_hosts(std::string_view text, std::string_view file);
+
+// Returns for each host its position in `known`. Errors, one line: a host that `known` does not
+// have. `file` is where the hosts come from, `network` where the known names come from.
+Result<std::vector<int64_t>> find_hosts(const std::vector<std::string>& hosts,
+                                        const std::vector<std::string>& known,
+                                        std::string_view file, std::string_view network);
+
+}  // namespace tessera
