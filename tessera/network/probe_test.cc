@@ -147,6 +147,21 @@ TEST(InferTest, OversubscriptionOfTwoIsSeenToo) {
   EXPECT_GE(count_right(racks_of({4, 4}, {2 * kCard, 2 * kCard}), 28, 10, 7), 9);
 }
 
+// Other work on the hosts slows all pairs of some rounds, each by another factor.
+TEST(InferTest, DisturbedRoundsDoNotMakeRacks) {
+  std::mt19937_64 random(17);
+  for (int i = 0; i < 10; ++i) {
+    Invented net = i % 2 == 0 ? racks_of({4, 4}, {kCard, kCard}) : racks_of({8}, {kInfinite});
+    shuffle(net, random);
+    ProbeMeasurements measured = measure(net, 16, random);
+    for (const size_t round : {1, 9, 12}) {
+      for (ProbeFlow& flow : measured.rounds[round])
+        flow.rate *= std::uniform_real_distribution<double>(0.45, 0.75)(random);
+    }
+    EXPECT_EQ(infer(measured, {}).rack, in_order(net.rack));
+  }
+}
+
 TEST(InferTest, FlatNetworkIsOneSwitch) {
   for (const double noise : {0.01, 0.03, 0.08}) {
     Invented net = racks_of({8}, {kInfinite});
