@@ -12,7 +12,7 @@ namespace {
 constexpr double kLeastNoise = 0.05,
                  kMostNoise = 0.15;     // relative error of a rate, and of a sum of rates
 constexpr double kShareNoise = 0.7;     // of the part that one of several flows gets
-constexpr double kDisturbed = 0.05;     // of the rounds: other work on the hosts slows all rates
+constexpr double kDisturbed = 0.02;     // of the rounds: other work on the hosts slows all rates
 constexpr double kNear = 0.85;          // of the highest: rates that reach a limit
 constexpr double kHeldDown = 1.15;      // what the cards could do, over what they did
 constexpr double kUpper = 0.7;          // of the highest: sums of a way up that may have been full
