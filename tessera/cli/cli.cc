@@ -69,7 +69,7 @@ void add_completion(Commands& commands);
 void add_help(Commands& commands);
 
 // The commands in the order of the help text.
-constexpr std::array<ProgramCommand, 25> kCommands = {{{"train", add_train, false, true},
+constexpr std::array<ProgramCommand, 26> kCommands = {{{"train", add_train, false, true},
                                                        {"verify", add_verify, false, true},
                                                        {"inspect", add_inspect},
                                                        {"plan", nullptr, true},

@@ -182,14 +182,14 @@ Json plan_json(const OrderCommand& options, const Compiled& planned, const PlanO
   }
   for (const LayingTime& laying : found.layings) {
     if (layings.size() == kMostLayings) break;
-    layings.push_back({{"device_order", laying.order.empty() ? Json() : to_toml(laying.order)},
+    layings.push_back({{"device_order", laying.order.empty() ? Json() : Json(to_toml(laying.order))},
                        {"seconds", laying.seconds}});
   }
   return {{"model", planned.model->spec},
           {"plan", plan_label(options.plan)},
           {"ranks", planned.ranks()},
           {"batch", planned.batch},
-          {"device_order", found.device_order.empty() ? Json() : to_toml(found.device_order)},
+          {"device_order", found.device_order.empty() ? Json() : Json(to_toml(found.device_order))},
           {"order", found.machines},
           {"devices", found.devices},
           {"kinds", std::move(kinds)},
