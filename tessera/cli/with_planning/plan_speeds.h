@@ -46,8 +46,8 @@ struct SpeedRow {
   std::vector<int> placement;
   double step_s = 0;
   int64_t memory_bytes = 0;  // of the device that needs the most, upper bound
-  // What the plan keeps from step to step (parameters, states of the optimizer): each element once,
-  // and on the device that keeps the most.
+  // Bytes that the plan keeps from step to step (parameters, states of the optimizer): each element
+  // once, and on the device that keeps the most.
   int64_t state_bytes = 0, gpu_state_bytes = 0;
   std::string text;  // the plan with its numbers, as --plan takes it
 };

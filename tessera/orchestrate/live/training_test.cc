@@ -1,4 +1,4 @@
-// What a submission says of a job's speed, and how measured speeds take over.
+// Tests what a submission says of a job's speed, and how measured speeds take over.
 #include "tessera/orchestrate/live/training.h"
 
 #include <gtest/gtest.h>

@@ -7,11 +7,11 @@
 //   reload   of a start that is not the first: the state is written once over the network cards of
 //            the nodes that the job leaves, and each node that it gets reads what its GPUs hold.
 //   move     of a live change: each GPU that is new, and, if the shards are no longer as large as
-//            they were, each GPU, gets its state. What the node has holds comes from there, over the
-//            links inside the node; the rest comes over the network cards, in equal shares from the
-//            nodes that have it.
-// Live, the slowest node, sender or receiver, counts. What a GPU could keep of a shard of another size
-// is not subtracted, so the bytes are an upper bound.
+//            they were, each GPU, gets its state. It comes over the links inside the node as far as
+//            the node's GPUs held it; the rest comes over the network cards, in equal shares from all
+//            nodes that the job had.
+// Live, the slowest node, sender or receiver, counts. The bytes are an upper bound: a GPU could keep a
+// part of a shard of another size, which is not subtracted.
 //
 //   SwitchCost cost{.seconds = 20, .links = {.node = 25e9, .gpu = 300e9}};
 //   const Pause pause = cost.of({.nodes = {{4, 4}, {0, 4}}, .before = state, .after = state,
