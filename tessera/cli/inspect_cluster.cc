@@ -141,12 +141,39 @@ std::string device_text(const NodeType& type) {
       time(device.host_issue_s), type.host_slowness, time(device.launch_s), peak.to_string("  "));
 }
 
+// Describes the switches below `above` and what is below them, each with its way up.
+std::string switches_text(const Cluster& cluster, int64_t above, size_t depth) {
+  std::string out;
+  for (size_t s = 0; s < cluster.switches.size(); ++s) {
+    const FabricSwitch& one = cluster.switches[s];
+    if (one.above != above) continue;
+    std::string line =
+        one.uplink_rate > 0 ? rate(one.uplink_rate) + " upwards" : "no limit upwards";
+    if (one.uplink_error > 0) line += fmt::format(" (within {:.0f} %)", 100 * one.uplink_error);
+    out += fmt::format("{}{}: {}, {}, {} a hop\n", std::string(2 * depth, ' '), one.name,
+                       plural(static_cast<int64_t>(one.nodes.size()), "node"), line,
+                       time(one.latency_s));
+    out += switches_text(cluster, static_cast<int64_t>(s), depth + 1);
+  }
+  return out;
+}
+
 // Describes the network from its top down to the nodes.
 std::string fabric_text(const Cluster& cluster) {
   if (cluster.nodes() == 1) return "";
   std::string out =
       fmt::format("network of {}{}\n", plural(cluster.nodes(), "node"),
                   cluster.rail_aligned ? ", rail-aligned: NIC i of a node on leaf i" : "");
+  if (!cluster.switches.empty()) {
+    out += switches_text(cluster, -1, 1);
+    for (const FabricPath& path : cluster.paths) {
+      out +=
+          fmt::format("  {} to {}: {}{}\n", cluster.switches[static_cast<size_t>(path.from)].name,
+                      cluster.switches[static_cast<size_t>(path.to)].name,
+                      path.rate > 0 ? rate(path.rate) + ", " : "", time(path.latency_s));
+    }
+    return out;
+  }
   if (cluster.tiers.empty()) return out + "  one ideal switch\n";
   std::vector<int64_t> covered{1};
   for (const FabricTier& tier : cluster.tiers) covered.push_back(covered.back() * tier.radix);
@@ -246,12 +273,34 @@ Json cluster_json(const Cluster& cluster) {
                      {"oversubscription", tier.oversubscription},
                      {"latency_s", tier.latency_s}});
   }
+  Json switches = Json::array();
+  for (const FabricSwitch& one : cluster.switches) {
+    switches.push_back(
+        {{"name", one.name},
+         {"nodes", one.nodes},
+         {"above",
+          one.above < 0 ? Json() : Json(cluster.switches[static_cast<size_t>(one.above)].name)},
+         {"uplink_bytes_per_s", one.uplink_rate > 0 ? Json(one.uplink_rate) : Json()},
+         {"uplink_error", one.uplink_error},
+         {"latency_s", one.latency_s}});
+  }
+  Json paths = Json::array();
+  for (const FabricPath& path : cluster.paths) {
+    paths.push_back({{"between",
+                      {cluster.switches[static_cast<size_t>(path.from)].name,
+                       cluster.switches[static_cast<size_t>(path.to)].name}},
+                     {"bytes_per_s", path.rate > 0 ? Json(path.rate) : Json()},
+                     {"latency_s", path.latency_s}});
+  }
   return {{"cluster", cluster.name},
           {"nodes", cluster.nodes()},
           {"devices", cluster.devices()},
           {"rail_aligned", cluster.rail_aligned},
           {"parts", std::move(parts)},
           {"tiers", std::move(tiers)},
+          {"switches", std::move(switches)},
+          {"paths", std::move(paths)},
+          {"hosts", cluster.hosts},
           {"profile", cluster.profile == nullptr ? Json() : Json(cluster.profile_file)},
           {"text", to_toml(cluster)}};
 }

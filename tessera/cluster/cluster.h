@@ -93,6 +93,29 @@ struct FabricTier {
   friend bool operator==(const FabricTier&, const FabricTier&) = default;
 };
 
+// A switch of a network whose switches differ, as racks of a cloud or sites that
+// are joined by slow lines. A cluster has tiers or switches, not both. Each node is below exactly
+// one switch. The switches that have none above them are joined by an ideal switch.
+struct FabricSwitch {
+  std::string name;
+  std::vector<int64_t> nodes;  // numbers of the nodes directly below it, ascending
+  int64_t above = -1;          // index of the switch above; -1: none
+  // Bytes/s in each direction between this switch and the one above, which all nodes below share.
+  // 0: the way up has no limit of its own.
+  double uplink_rate = 0;
+  double uplink_error = 0;  // relative uncertainty of a rate that was measured
+  double latency_s = 0;     // latency that a hop through this switch adds
+  friend bool operator==(const FabricSwitch&, const FabricSwitch&) = default;
+};
+// A line between two switches that have the same switch above. Messages between what is below them
+// pass this line and no other, so that its rate and its latency replace those of the switch above.
+struct FabricPath {
+  int64_t from = 0, to = 0;  // indices of switches; the line is equal in both directions
+  double rate = 0;           // bytes/s in each direction; 0: only the uplinks limit it
+  double latency_s = 0;
+  friend bool operator==(const FabricPath&, const FabricPath&) = default;
+};
+
 struct ClusterPart {
   NodeType type;
   int64_t nodes = 1;
@@ -110,6 +133,9 @@ struct Cluster {
   std::string name;
   std::vector<ClusterPart> parts;  // at least one; a heterogeneous cluster has several
   std::vector<FabricTier> tiers;
+  std::vector<FabricSwitch> switches;      // instead of tiers
+  std::vector<FabricPath> paths;           // between switches
+  std::vector<std::string> hosts;          // names of the nodes, in their order; empty: not known
   bool rail_aligned = false;               // NIC i of every node is connected to switch i of tier 0
   std::shared_ptr<const Profile> profile;  // measured tables; null: there are only constants
   std::string profile_file;                // the file from which `profile` was read

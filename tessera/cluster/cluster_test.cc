@@ -136,6 +136,73 @@ TEST(Cluster, FabricErrors) {
             "c.toml:2: part 'box' needs [part.nic]: the cluster has 2 nodes");
 }
 
+// Four nodes without tiers, and what the test adds.
+std::string four_nodes(const std::string& network) {
+  return "name = \"x\"\n[[part]]\nlike = \"dgx-a100\"\nnodes = 4\n" + network;
+}
+
+TEST(Cluster, SwitchesPathsAndHosts) {
+  const std::string text = four_nodes(
+      "[[switch]]\nname = \"a\"\nnodes = \"0,2\"\nuplink = \"200 Mb/s\"\nuplink_error = 0.1\n"
+      "above = \"core\"\n"
+      "[[switch]]\nname = \"b\"\nnodes = \"1\"\nabove = \"core\"\nlatency = \"2 us\"\n"
+      "[[switch]]\nname = \"core\"\n"
+      "[[switch]]\nname = \"far\"\nnodes = \"3-3\"\n"
+      "[[path]]\nbetween = [\"far\", \"core\"]\nrate = \"1.15 Gb/s\"\nlatency = \"67 ms\"\n");
+  const auto c = parse_cluster("hosts = [\"n1\", \"n2\", \"n10\", \"far1\"]\n" + text, "c.toml");
+  ASSERT_TRUE(c) << c.error().message;
+  ASSERT_EQ(c->switches.size(), 4u);
+  EXPECT_EQ(c->switches[0].nodes, (std::vector<int64_t>{0, 2}));
+  EXPECT_EQ(c->switches[0].uplink_rate, 25e6);
+  EXPECT_EQ(c->switches[0].uplink_error, .1);
+  EXPECT_EQ(c->switches[0].above, 2);
+  EXPECT_EQ(c->switches[1].latency_s, 2e-6);
+  EXPECT_EQ(c->switches[3].above, -1);
+  ASSERT_EQ(c->paths.size(), 1u);
+  EXPECT_EQ(c->paths[0], (FabricPath{3, 2, 1.15e9 / 8, 67e-3}));
+  EXPECT_EQ(c->hosts[2], "n10");
+  const auto again = parse_cluster(to_toml(*c), "again.toml");
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(*again, *c);
+}
+
+TEST(Cluster, PresetsOfSitesHaveSoManyNodesASite) {
+  const auto c = load_cluster("regions_us:2");
+  ASSERT_TRUE(c) << c.error().message;
+  EXPECT_EQ(c->nodes(), 6);
+  ASSERT_EQ(c->switches.size(), 3u);
+  EXPECT_EQ(c->switches[1].nodes, (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(c->paths[0].rate, 1.15e9 / 8);
+}
+
+TEST(Cluster, SwitchErrors) {
+  const auto error = [](const std::string& network) { return error_of(four_nodes(network)); };
+  EXPECT_EQ(error("[[switch]]\nname = \"a\"\nnodes = \"0-4\"\n"),
+            "c.toml:7: 'nodes' in [[switch]]: expected numbers of nodes from 0 to 3, such as "
+            "\"0-3,7\", found '0-4'");
+  EXPECT_EQ(error("[[switch]]\nname = \"a\"\nnodes = \"0-2\"\n"),
+            "c.toml:5: expected each node below one [[switch]], found node 3 below none");
+  EXPECT_EQ(error("[[switch]]\nname = \"a\"\nnodes = \"0-3\"\n"
+                  "[[switch]]\nname = \"b\"\nnodes = \"2\"\n"),
+            "c.toml:10: expected each node below one switch, found node 2 below 'a' and 'b'");
+  EXPECT_EQ(error("[[switch]]\nname = \"a\"\nnodes = \"0-3\"\nabove = \"A\"\n"),
+            "c.toml:8: unknown [[switch]] 'A', did you mean 'a'?");
+  EXPECT_EQ(error("[[switch]]\nname = \"a\"\nnodes = \"0-3\"\nabove = \"a\"\n"),
+            "c.toml:5: expected a tree of switches, found 'a' above itself");
+  EXPECT_EQ(error("[[switch]]\nname = \"a\"\nnodes = \"0-3\"\n[[tier]]\nlatency = \"1 us\"\n"),
+            "c.toml:5: expected [[tier]] or [[switch]], found both");
+  const std::string two =
+      "[[switch]]\nname = \"a\"\nnodes = \"0-1\"\nabove = \"b\"\n"
+      "[[switch]]\nname = \"b\"\nnodes = \"2-3\"\n";
+  EXPECT_EQ(error(two + "[[path]]\nbetween = [\"a\", \"b\"]\nlatency = \"1 ms\"\n"),
+            "c.toml:13: 'between' in [[path]]: expected two switches below the same switch, found "
+            "a and b");
+  EXPECT_EQ(error_of("hosts = [\"n\", \"m\", \"o\", \"n\"]\n" + four_nodes("")),
+            "c.toml:1: expected each host once, found 'n' twice");
+  EXPECT_EQ(error_of("hosts = [\"n\"]\n" + four_nodes("")),
+            "c.toml:1: expected as many hosts as nodes, 4, found 1");
+}
+
 TEST(Cluster, PartsLikePresetsAndUnequalRails) {
   const std::string text =
       "name = \"mixed\"\n[[part]]\nlike = \"dgx-a100\"\nnodes = 2\n"
@@ -182,7 +249,7 @@ TEST(Presets, RoundTripAndScale) {
     const auto c = load_cluster(preset.name);
     ASSERT_TRUE(c.has_value()) << c.error().message;
     EXPECT_EQ(c->name, preset.name);
-    EXPECT_EQ(c->nodes(), 1);
+    EXPECT_TRUE(!c->switches.empty() || c->nodes() == 1) << c->nodes();
     const auto again = parse_cluster(to_toml(*c), "again.toml");
     ASSERT_TRUE(again.has_value()) << again.error().message;
     EXPECT_EQ(*again, *c);
@@ -451,7 +518,8 @@ TEST(WhatIf, ErrorsListWhatIsAllowedAndChangeNothing) {
       "what-if 'link:nick*2': expected one of link:inner, link:bridge, link:nic, link:ib, "
       "link:host, link:disk, device:peak, device:memory, device:memory_rate, device:launch, "
       "device:host_issue, host:memory, host:slowness, latency:inner, latency:nic, latency:ib, "
-      "latency:host, latency:fabric, fabric:oversubscription, found 'link:nick', did you mean "
+      "latency:host, latency:fabric, fabric:oversubscription, fabric:uplink, found 'link:nick', "
+      "did you mean "
       "'link:nic'?");
   EXPECT_EQ(message("link:nic*0"),
             "what-if 'link:nic*0': expected 'link:nic*' and a factor above 0, found '0'");

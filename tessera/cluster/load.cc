@@ -149,7 +149,20 @@ Result<Cluster> of_preset(const std::string& name) {
   return parse_cluster(it->text, name + ".toml");
 }
 
+// Gives the cluster so many nodes. In a preset with switches, each node of the preset becomes so
+// many nodes below the same switch.
 Result<Cluster> with_nodes(Cluster cluster, std::string_view what, int64_t nodes) {
+  if (!cluster.switches.empty()) {
+    for (FabricSwitch& one : cluster.switches) {
+      std::vector<int64_t> many;
+      for (const int64_t node : one.nodes) {
+        for (int64_t i = 0; i < nodes; ++i) many.push_back(node * nodes + i);
+      }
+      one.nodes = std::move(many);
+    }
+    cluster.parts.front().nodes *= nodes;
+    return cluster;
+  }
   if (nodes > 1 && cluster.parts.front().type.nics == 0) {
     return invalid_input(fmt::format(
         "cluster '{}': expected one node, which has no network, found {}", what, nodes));
@@ -212,7 +225,7 @@ Result<Cluster> load_cluster(std::string_view what) {
   }
   int64_t count = 0;
   if (colon != std::string_view::npos) {
-    const int64_t most = kMostRanks / (local ? 1 : cluster.parts.front().type.devices);
+    const int64_t most = kMostRanks / (local ? 1 : cluster.devices());
     const auto number = parse_int(what.substr(colon + 1));
     if (!number || *number < 1 || *number > most) {
       return invalid_input(

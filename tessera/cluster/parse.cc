@@ -17,7 +17,8 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-const Names kClusterKeys{"name", "part", "tier", "rail_aligned", "profile"};
+const Names kClusterKeys{"name", "part",         "tier",    "switch",
+                         "path", "rail_aligned", "profile", "hosts"};
 const Names kPartKeys{"name",  "nodes",   "like",   "devices", "cores", "device",
                       "inner", "sockets", "bridge", "nic",     "host",  "disk"};
 const Names kDeviceKeys{"name",        "generation",  "peak",   "sustained", "memory",
@@ -29,6 +30,8 @@ const Names kNicKeys{"count", "rate", "latency"};
 const Names kHostKeys{"memory", "memory_rate", "rate", "latency", "slowness"};
 const Names kDiskKeys{"size", "read", "write"};
 const Names kTierKeys{"radix", "oversubscription", "latency"};
+const Names kSwitchKeys{"name", "nodes", "above", "uplink", "uplink_error", "latency"};
+const Names kPathKeys{"between", "rate", "latency"};
 const Names kArithmeticTypes{"fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4"};
 constexpr std::array kInnerKinds{LinkKind::kNvlink, LinkKind::kDirect, LinkKind::kPcie,
                                  LinkKind::kMemory};
@@ -281,6 +284,169 @@ Status each(const TomlReader& top, std::string_view key, Read read) {
   return {};
 }
 
+// Reads "0-3,7", numbers of nodes below `nodes` in ascending order.
+Status read_node_numbers(const TomlReader& reader, int64_t nodes, std::vector<int64_t>& out) {
+  std::string text;
+  TESSERA_TRY_VOID(reader.string("nodes", text));
+  for (const std::string& listed : split_text(text, ',')) {
+    const std::string_view piece = listed;
+    const size_t dash = piece.find('-');
+    const auto first = parse_int(trim(piece.substr(0, dash)));
+    const auto last =
+        dash == std::string_view::npos ? first : parse_int(trim(piece.substr(dash + 1)));
+    if (!first || !last || *first < 0 || *last < *first || *last >= nodes) {
+      return reader.error(
+          reader.line_of("nodes"),
+          fmt::format("'nodes' in {}: expected numbers of nodes from 0 to {}, such as \"0-3,7\", "
+                      "found '{}'",
+                      reader.where(), nodes - 1, trim(piece)));
+    }
+    for (int64_t node = *first; node <= *last; ++node) out.push_back(node);
+  }
+  std::sort(out.begin(), out.end());
+  return {};
+}
+
+// Reads one [[switch]]. `above`: receives the name of the switch above.
+Result<FabricSwitch> read_switch(const TomlReader& reader, int64_t nodes, std::string& above) {
+  FabricSwitch one;
+  TESSERA_TRY_VOID(reader.allow(kSwitchKeys));
+  TESSERA_TRY_VOID(reader.require("name"));
+  TESSERA_TRY_VOID(reader.string("name", one.name));
+  if (reader.has("nodes")) TESSERA_TRY_VOID(read_node_numbers(reader, nodes, one.nodes));
+  TESSERA_TRY_VOID(reader.string("above", above));
+  TESSERA_TRY_VOID(
+      reader.quantity("uplink", Quantity::kBytesPerSecond, Sign::kPositive, one.uplink_rate));
+  TESSERA_TRY_VOID(reader.positive("uplink_error", one.uplink_error));
+  TESSERA_TRY_VOID(
+      reader.quantity("latency", Quantity::kSeconds, Sign::kNotNegative, one.latency_s));
+  return one;
+}
+
+// Returns the index of the switch of this name. `key` names the place in messages.
+Result<int64_t> switch_named(const TomlReader& reader, std::string_view key,
+                             const std::string& name, const std::vector<FabricSwitch>& switches) {
+  Names names;
+  for (size_t i = 0; i < switches.size(); ++i) {
+    if (switches[i].name == name) return static_cast<int64_t>(i);
+    names.push_back(switches[i].name);
+  }
+  return reader.not_one_of(key, "[[switch]]", name, names);
+}
+
+Status read_switches(const TomlReader& top, Cluster& cluster) {
+  Names above;
+  std::vector<int64_t> below(static_cast<size_t>(cluster.nodes()), -1);  // by node: its switch
+  TESSERA_TRY_VOID(each(top, "switch", [&](const TomlReader& reader) -> Status {
+    TESSERA_TRY(FabricSwitch one, read_switch(reader, cluster.nodes(), above.emplace_back()));
+    for (const FabricSwitch& other : cluster.switches) {
+      if (other.name != one.name) continue;
+      return reader.error(
+          reader.line_of("name"),
+          fmt::format("expected one [[switch]] of each name, found '{}' twice", one.name));
+    }
+    for (const int64_t node : one.nodes) {
+      int64_t& here = below[static_cast<size_t>(node)];
+      if (here >= 0) {
+        return reader.error(
+            reader.line_of("nodes"),
+            fmt::format("expected each node below one switch, found node {} below '{}' and '{}'",
+                        node,
+                        here < static_cast<int64_t>(cluster.switches.size())
+                            ? cluster.switches[static_cast<size_t>(here)].name
+                            : one.name,
+                        one.name));
+      }
+      here = static_cast<int64_t>(cluster.switches.size());
+    }
+    cluster.switches.push_back(std::move(one));
+    return {};
+  }));
+  if (cluster.switches.empty()) return {};
+  if (!cluster.tiers.empty()) {
+    return top.error(top.line_of("switch"), "expected [[tier]] or [[switch]], found both");
+  }
+  if (const auto it = std::find(below.begin(), below.end(), -1); it != below.end()) {
+    return top.error(
+        top.line_of("switch"),
+        fmt::format("expected each node below one [[switch]], found node {} below none",
+                    it - below.begin()));
+  }
+  size_t index = 0;
+  TESSERA_TRY_VOID(each(top, "switch", [&](const TomlReader& reader) -> Status {
+    FabricSwitch& one = cluster.switches[index];
+    const std::string& name = above[index++];
+    if (name.empty()) return {};
+    TESSERA_TRY(one.above, switch_named(reader, "above", name, cluster.switches));
+    return {};
+  }));
+  for (const FabricSwitch& one : cluster.switches) {
+    size_t steps = 0;
+    for (int64_t at = one.above; at >= 0; at = cluster.switches[static_cast<size_t>(at)].above) {
+      if (++steps <= cluster.switches.size()) continue;
+      return top.error(
+          top.line_of("switch"),
+          fmt::format("expected a tree of switches, found '{}' above itself", one.name));
+    }
+  }
+  return {};
+}
+
+Status read_paths(const TomlReader& top, Cluster& cluster) {
+  return each(top, "path", [&](const TomlReader& reader) -> Status {
+    TESSERA_TRY_VOID(reader.allow(kPathKeys));
+    TESSERA_TRY_VOID(require_all(reader, {"between", "latency"}));
+    FabricPath path;
+    Names ends;
+    TESSERA_TRY_VOID(reader.strings("between", ends));
+    if (ends.size() != 2 || ends[0] == ends[1]) {
+      return reader.error(reader.line_of("between"),
+                          fmt::format("'between' in [[path]]: expected the names of two switches, "
+                                      "found {}",
+                                      join(ends, ", ")));
+    }
+    TESSERA_TRY(path.from, switch_named(reader, "between", ends[0], cluster.switches));
+    TESSERA_TRY(path.to, switch_named(reader, "between", ends[1], cluster.switches));
+    const auto above = [&](int64_t s) { return cluster.switches[static_cast<size_t>(s)].above; };
+    if (above(path.from) != above(path.to)) {
+      return reader.error(reader.line_of("between"),
+                          fmt::format("'between' in [[path]]: expected two switches below the same "
+                                      "switch, found {} and {}",
+                                      ends[0], ends[1]));
+    }
+    for (const FabricPath& other : cluster.paths) {
+      if (std::minmax(other.from, other.to) != std::minmax(path.from, path.to)) continue;
+      return reader.error(reader.line(),
+                          fmt::format("expected one [[path]] between two switches, found two "
+                                      "between {} and {}",
+                                      ends[0], ends[1]));
+    }
+    TESSERA_TRY_VOID(
+        reader.quantity("rate", Quantity::kBytesPerSecond, Sign::kPositive, path.rate));
+    TESSERA_TRY_VOID(
+        reader.quantity("latency", Quantity::kSeconds, Sign::kNotNegative, path.latency_s));
+    cluster.paths.push_back(path);
+    return {};
+  });
+}
+
+Status read_hosts(const TomlReader& top, Cluster& cluster) {
+  TESSERA_TRY_VOID(top.strings("hosts", cluster.hosts));
+  if (cluster.hosts.empty()) return {};
+  if (static_cast<int64_t>(cluster.hosts.size()) != cluster.nodes()) {
+    return top.error(top.line_of("hosts"),
+                     fmt::format("expected as many hosts as nodes, {}, found {}", cluster.nodes(),
+                                 cluster.hosts.size()));
+  }
+  Names sorted = cluster.hosts;
+  std::sort(sorted.begin(), sorted.end());
+  if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end()) {
+    return top.error(top.line_of("hosts"),
+                     fmt::format("expected each host once, found '{}' twice", *twice));
+  }
+  return {};
+}
+
 // Checks the tiers, and that they fit the parts.
 Status check_fabric(const TomlReader& top, const Cluster& cluster) {
   for (size_t i = 0; i + 1 < cluster.tiers.size(); ++i) {
@@ -352,6 +518,9 @@ Result<Cluster> parse_cluster(std::string_view toml, std::string_view file) {
     cluster.tiers.push_back(tier);
     return {};
   }));
+  TESSERA_TRY_VOID(read_switches(top, cluster));
+  TESSERA_TRY_VOID(read_paths(top, cluster));
+  TESSERA_TRY_VOID(read_hosts(top, cluster));
   TESSERA_TRY_VOID(top.boolean("rail_aligned", cluster.rail_aligned));
   TESSERA_TRY_VOID(check_fabric(top, cluster));
   TESSERA_TRY_VOID(read_profile(top, cluster));
@@ -430,6 +599,46 @@ std::string part_text(const ClusterPart& part) {
   return out;
 }
 
+// Writes ascending numbers as "0-3,7".
+std::string ranges_text(const std::vector<int64_t>& numbers) {
+  std::string out;
+  for (size_t i = 0; i < numbers.size();) {
+    size_t end = i + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    if (!out.empty()) out += ',';
+    out += end - i == 1 ? fmt::format("{}", numbers[i])
+                        : fmt::format("{}-{}", numbers[i], numbers[end - 1]);
+    i = end;
+  }
+  return out;
+}
+
+// Writes the switches and the paths between them.
+std::string network_text(const Cluster& cluster) {
+  std::string out;
+  const auto name = [&](int64_t s) {
+    return toml_text(cluster.switches[static_cast<size_t>(s)].name);
+  };
+  for (const FabricSwitch& one : cluster.switches) {
+    out += fmt::format("\n[[switch]]\nname = {}\n", toml_text(one.name));
+    if (!one.nodes.empty()) out += fmt::format("nodes = \"{}\"\n", ranges_text(one.nodes));
+    if (one.above >= 0) out += fmt::format("above = {}\n", name(one.above));
+    if (one.uplink_rate > 0) {
+      out += fmt::format("uplink = {}\n", figure(one.uplink_rate, Quantity::kBytesPerSecond));
+    }
+    if (one.uplink_error > 0) out += fmt::format("uplink_error = {}\n", one.uplink_error);
+    out += fmt::format("latency = {}\n", figure(one.latency_s, Quantity::kSeconds));
+  }
+  for (const FabricPath& path : cluster.paths) {
+    out += fmt::format("\n[[path]]\nbetween = [{}, {}]\n", name(path.from), name(path.to));
+    if (path.rate > 0) {
+      out += fmt::format("rate = {}\n", figure(path.rate, Quantity::kBytesPerSecond));
+    }
+    out += fmt::format("latency = {}\n", figure(path.latency_s, Quantity::kSeconds));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string to_toml(const Cluster& cluster) {
@@ -438,6 +647,11 @@ std::string to_toml(const Cluster& cluster) {
   if (!cluster.profile_file.empty()) {
     out += fmt::format("profile = {}\n", toml_text(cluster.profile_file));
   }
+  if (!cluster.hosts.empty()) {
+    Names hosts;
+    for (const std::string& host : cluster.hosts) hosts.push_back(toml_text(host));
+    out += fmt::format("hosts = [{}]\n", join(hosts, ", "));
+  }
   for (const ClusterPart& part : cluster.parts) out += part_text(part);
   for (const FabricTier& tier : cluster.tiers) {
     out += "\n[[tier]]\n";
@@ -445,7 +659,7 @@ std::string to_toml(const Cluster& cluster) {
     out += fmt::format("oversubscription = {}\nlatency = {}\n", tier.oversubscription,
                        figure(tier.latency_s, Quantity::kSeconds));
   }
-  return out;
+  return out + network_text(cluster);
 }
 
 }  // namespace tessera

@@ -13,8 +13,7 @@
 namespace tessera {
 namespace {
 
-// A figure that can be changed, by its name. `part` or `tier` changes it in a part or in a tier of
-// the fabric. `measured` says which measured times change with it: those of kernels bound by
+// A figure that can be changed, by its name. `part` changes it in a part, `fabric` in the network. `measured` says which measured times change with it: those of kernels bound by
 // arithmetic, of kernels bound by memory, or of collectives, either their share of bytes
 // (kTransfer) or of latency.
 enum class Measured : uint8_t { kNone, kArithmetic, kMemory, kTransfer, kLatency };
@@ -23,7 +22,7 @@ struct Change {
   bool may_be_zero = false;  // true for times; rates must be larger than zero
   Measured measured = Measured::kNone;
   std::function<void(NodeType&, double)> part;
-  std::function<void(FabricTier&, double)> tier;
+  std::function<void(Cluster&, double)> fabric;
 };
 
 void scale(int64_t& bytes, double factor) {
@@ -114,12 +113,26 @@ const std::vector<Change>& changes() {
        true,
        Measured::kNone,
        {},
-       [](FabricTier& t, double f) { t.latency_s *= f; }},
+       [](Cluster& c, double f) {
+         for (FabricTier& tier : c.tiers) tier.latency_s *= f;
+         for (FabricSwitch& one : c.switches) one.latency_s *= f;
+         for (FabricPath& path : c.paths) path.latency_s *= f;
+       }},
       {"fabric:oversubscription",
        false,
        Measured::kNone,
        {},
-       [](FabricTier& t, double f) { t.oversubscription *= f; }},
+       [](Cluster& c, double f) {
+         for (FabricTier& tier : c.tiers) tier.oversubscription *= f;
+       }},
+      {"fabric:uplink",
+       false,
+       Measured::kNone,
+       {},
+       [](Cluster& c, double f) {
+         for (FabricSwitch& one : c.switches) one.uplink_rate *= f;
+         for (FabricPath& path : c.paths) path.rate *= f;
+       }},
   };
   return all;
 }
@@ -191,9 +204,7 @@ Status apply_one(Cluster& cluster, std::string_view text) {
   if (found->part) {
     for (ClusterPart& part : cluster.parts) found->part(part.type, *factor);
   }
-  if (found->tier) {
-    for (FabricTier& tier : cluster.tiers) found->tier(tier, *factor);
-  }
+  if (found->fabric) found->fabric(cluster, *factor);
   scale_profile(cluster, found->measured, *factor);
   return {};
 }

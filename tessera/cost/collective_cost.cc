@@ -62,18 +62,10 @@ double ring_bus(const Machine& at) {
   return bridged(at) ? std::min(inner_bus(at), bridge_rate(at)) : inner_bus(at);
 }
 
-double fabric_seconds(const Cluster& cluster, int64_t tier) {
-  double out = 0;
-  for (int64_t t = 0; t <= tier && t < static_cast<int64_t>(cluster.tiers.size()); ++t) {
-    out += cluster.tiers[static_cast<size_t>(t)].latency_s;
-  }
-  return out;
-}
-
 // Returns the latency of a message in the network minus the latency that is contained in the
 // tuner's constants; may be negative.
 double network_lag(const Machine& at) {
-  return fabric_seconds(at.cluster, at.where.tier) + at.type.nic.latency_s - kTunerNicSeconds;
+  return at.where.fabric_s + at.type.nic.latency_s - kTunerNicSeconds;
 }
 
 // nics_near returns the number of NICs that belong to the group's members in a node, at least 1.
@@ -89,23 +81,21 @@ double nics_of_group(const Machine& at) {
                   static_cast<double>(at.type.nics) / static_cast<double>(at.where.groups_a_node));
 }
 
-// Returns the product of the oversubscription of all tiers below the tier that is crossed, at least
-// 1. The oversubscription of a switch is its rate downwards over its rate upwards.
-double oversubscription(const Machine& at) {
-  double out = 1;
-  for (int64_t t = 0; t < at.where.tier; ++t) {
-    out *= at.cluster.tiers[static_cast<size_t>(t)].oversubscription;
-  }
-  return std::max(out, 1.);
+// Returns the rate at which one node of the group can send through the narrowest way between
+// switches while all nodes and groups that share the way do so; infinite if there is none.
+double node_across(const Machine& at) {
+  if (at.where.uplink_rate <= 0) return std::numeric_limits<double>::infinity();
+  return at.where.uplink_rate /
+         static_cast<double>(at.where.nodes_an_uplink * at.where.groups_a_node);
 }
 
-// Returns the bus rate of one group between nodes. This is the rate of its NICs, which
-// oversubscribed switches may limit. With q nodes of the group under one switch, only 1 in q edges
-// of the ring leaves the switch, so the limit is q / oversubscription of the rate.
+// Returns the bus rate of one group between nodes. This is the rate of its NICs, which a narrow way
+// between switches may limit. With q nodes of the group below the way, only 1 in q edges of the
+// ring passes it, so the limit is q times the rate of one node through it.
 double network_bus(const Machine& at) {
-  const double rate = nics_of_group(at) * at.type.nic.rate * at.type.device.generation->nic_share *
-                      at.style.network_efficiency;
-  return rate * std::min(1., static_cast<double>(at.where.nodes_a_switch) / oversubscription(at));
+  const double rate = std::min(nics_of_group(at) * at.type.nic.rate,
+                               static_cast<double>(at.where.nodes_below) * node_across(at));
+  return rate * at.type.device.generation->nic_share * at.style.network_efficiency;
 }
 
 TunerGroup tuner_group(CollectiveKind kind, const Machine& at) {
@@ -201,7 +191,7 @@ CollectiveCost permute(const Machine& at, double bytes) {
   if (!inner.switched && !is_direct(inner)) rate /= active;
   if (at.where.nodes > 1) {
     const Link& nic = at.type.nic;
-    cost.latency_s = nic.latency_s + fabric_seconds(at.cluster, at.where.tier);
+    cost.latency_s = nic.latency_s + at.where.fabric_s;
     rate = std::min(rate, network_bus(at) / static_cast<double>(at.where.members_a_node));
   }
   cost.transfer_s = bytes / rate;
@@ -248,10 +238,9 @@ CollectiveCost direct_over_nodes(const Machine& at, const Away& away) {
       std::max(1., static_cast<double>(at.type.nics) / static_cast<double>(at.type.devices)) * one;
   const double share = std::min(kNicShare, all_to_all_nic_share(away.nodes));
   const double network = std::max(away.leaving_a_node / nics, away.leaving / own) / share;
-  const auto below = static_cast<double>(at.where.nodes_a_switch);
-  const double up = at.where.tier > 0 ? away.leaving_a_node * (nodes - below) / (nodes - 1) *
-                                            oversubscription(at) / (nics * kNicShare)
-                                      : 0;
+  const auto below = static_cast<double>(at.where.nodes_below);
+  const double up = away.leaving_a_node * (nodes - below) / (nodes - 1) /
+                    (node_across(at) * at.style.network_efficiency * kNicShare);
   double inside = away.inside;
   if (at.cluster.rail_aligned) inside += away.leaving * (k - 1) / k;
   CollectiveCost cost;
@@ -262,22 +251,34 @@ CollectiveCost direct_over_nodes(const Machine& at, const Away& away) {
   return cost;
 }
 
+// Returns the bus rate of one group between nodes if each member sends to every other member what
+// that one takes, as our own communicators do. Of the n - 1 messages of a member, all to nodes that
+// are not below the narrowest way pass it.
+double direct_bus(const Machine& at) {
+  const auto nodes = static_cast<double>(at.where.nodes);
+  const auto beyond = static_cast<double>(at.where.nodes - at.where.nodes_below);
+  double rate = nics_of_group(at) * at.type.nic.rate;
+  if (beyond > 0) rate = std::min(rate, node_across(at) * (nodes - 1) / beyond);
+  return rate * at.type.device.generation->nic_share * at.style.network_efficiency;
+}
+
 // Prices collectives of host processors, and all-to-alls inside a node without measurements. The
 // latency is that of one message for each step of a ring, or for each other member in an
 // all-to-all. The transfer time is the volume of docs/theory/cost-model.md section 4.1 over the
 // rate of the slowest link.
 CollectiveCost by_steps(CollectiveKind kind, const Machine& at, double bytes) {
   const bool exchange = kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kExchange;
+  const bool direct = exchange || at.type.device.synchronous;
   const auto members = static_cast<double>(at.where.members);
   const double steps = kind == CollectiveKind::kAllReduce ? 2 * (members - 1) : members - 1;
   double step = at.type.inner.latency_s;
   double rate = exchange ? inner_bus(at) : ring_bus(at);
   if (at.where.nodes > 1) {
-    step = at.type.nic.latency_s + fabric_seconds(at.cluster, at.where.tier);
-    rate = std::min(rate, network_bus(at));
+    step = at.type.nic.latency_s + at.where.fabric_s;
+    rate = std::min(rate, direct ? direct_bus(at) : network_bus(at));
   }
   CollectiveCost cost;
-  cost.algorithm = exchange ? "direct" : "ring";
+  cost.algorithm = direct ? "direct" : "ring";
   cost.uncertainty = kRuleError;
   cost.latency_s = steps * step;
   cost.transfer_s = collective_volume(kind, at.where.members, bytes) / rate;
@@ -301,7 +302,7 @@ CollectiveCost by_hierarchy(CollectiveKind kind, const Machine& at, double bytes
   const auto nodes = static_cast<double>(at.where.nodes);
   double hops = nodes - 1;
   if (reduces_all) hops = std::min(hops, std::ceil(std::log2(nodes)));
-  const double hop = at.type.nic.latency_s + fabric_seconds(at.cluster, at.where.tier);
+  const double hop = at.type.nic.latency_s + at.where.fabric_s;
   const double inside = static_cast<double>(at.where.members_a_node - 1) * at.type.inner.latency_s;
   cost.latency_s = (reduces_all ? 2 : 1) * (inside + hops * hop);
   cost.algorithm = at.where.nodes > 1 ? "hierarchical" : "ring";
@@ -318,117 +319,6 @@ CollectiveCost from_curve(const CurvePoint& point, const Machine& at) {
 }
 
 }  // namespace
-
-namespace {
-
-// Returns the device that gives a group its node type. It is the first device of the slowest part
-// of the cluster with members of the group. If the group spans nodes, the slowest part is that
-// with the lowest NIC rate, and the inner rate decides between equal ones. If not, the inner rate
-// comes first.
-int64_t slowest_part(const Cluster& cluster, const SmallVector<int64_t, 4>& parts,
-                     bool spans_nodes) {
-  std::optional<std::pair<double, double>> slowest;
-  int64_t found = 0, first = 0;
-  for (size_t p = 0; p < cluster.parts.size(); ++p) {
-    const auto& [type, nodes] = cluster.parts[p];
-    if (std::find(parts.begin(), parts.end(), static_cast<int64_t>(p)) != parts.end()) {
-      const double nics = static_cast<double>(type.nics) * type.nic.rate;
-      const auto rates =
-          spans_nodes ? std::pair{nics, type.inner.rate} : std::pair{type.inner.rate, nics};
-      if (!slowest || rates < *slowest) {
-        slowest = rates;
-        found = first;
-      }
-    }
-    first += nodes * type.devices;
-  }
-  return found;
-}
-
-struct MembersOfNode {
-  int64_t node = 0, count = 0;
-  friend auto operator<=>(const MembersOfNode&, const MembersOfNode&) = default;
-};
-using NodeMembers = SmallVector<MembersOfNode, 8>;
-
-// Sets `tier` and `nodes_a_switch` of the placement. Goes from tier to tier upwards until one
-// switch is above all nodes of the group. `members`: the entries of the nodes, in ascending order
-// of nodes.
-void climb(const Cluster& cluster, const NodeMembers& members, GroupPlacement& out) {
-  NodeMembers below;  // nodes of the group below each switch; at first each node by itself
-  for (const MembersOfNode& one : members) below.push_back({one.node, 1});
-  out.tier = 0;
-  out.nodes_a_switch = cluster.tiers.empty() ? out.nodes : 1;
-  for (size_t t = 0; t < cluster.tiers.size(); ++t) {
-    const int64_t radix = cluster.tiers[t].radix;
-    size_t above = 0;  // index of the switch to which the entries so far belong
-    for (size_t i = 0; i < below.size(); ++i) {
-      const int64_t id = radix > 0 ? below[i].node / radix : 0;
-      if (i > 0 && below[above].node == id) {
-        below[above].count += below[i].count;
-      } else {
-        above = i > 0 ? above + 1 : 0;
-        below[above] = {id, below[i].count};
-      }
-    }
-    below.resize(above + 1);
-    out.tier = static_cast<int64_t>(t);
-    if (below.size() == 1) return;
-    for (const MembersOfNode& one : below)
-      out.nodes_a_switch = std::max(out.nodes_a_switch, one.count);
-  }
-}
-
-}  // namespace
-
-GroupPlacement place_group(const Cluster& cluster, const std::vector<int64_t>& devices,
-                           int64_t groups_a_node) {
-  TESSERA_CHECK(!devices.empty(), "a group without members");
-  GroupPlacement out;
-  out.members = static_cast<int64_t>(devices.size());
-  out.groups_a_node = groups_a_node;
-  NodeMembers members;
-  SmallVector<int64_t, 4> parts;
-  // Sockets with a member: (node, number in the node).
-  SmallVector<std::array<int64_t, 2>, 8> sockets;
-  for (const int64_t device : devices) {
-    const Location location = cluster.locate(device);
-    if (members.empty() || members.back().node != location.node) {
-      members.push_back({location.node, 0});
-      if (std::find(parts.begin(), parts.end(), location.part) == parts.end())
-        parts.push_back(location.part);
-    }
-    ++members.back().count;
-    const NodeType& type = cluster.parts[static_cast<size_t>(location.part)].type;
-    if (type.sockets > 1)
-      sockets.push_back({location.node, location.local * type.sockets / type.devices});
-  }
-  // Joins entries of the same node. A node has several entries if its members do not follow each
-  // other in the group.
-  std::sort(members.begin(), members.end());
-  size_t kept = 0;
-  for (size_t i = 1; i < members.size(); ++i) {
-    if (members[i].node == members[kept].node) {
-      members[kept].count += members[i].count;
-    } else {
-      members[++kept] = members[i];
-    }
-  }
-  members.resize(kept + 1);
-  out.nodes = static_cast<int64_t>(members.size());
-  for (const MembersOfNode& one : members)
-    out.members_a_node = std::max(out.members_a_node, one.count);
-  std::sort(sockets.begin(), sockets.end());
-  sockets.erase(std::unique(sockets.begin(), sockets.end()), sockets.end());
-  int64_t of_node = 0;
-  for (size_t i = 0; i < sockets.size(); ++i) {
-    of_node = i > 0 && sockets[i][0] == sockets[i - 1][0] ? of_node + 1 : 1;
-    out.sockets = std::max(out.sockets, of_node);
-  }
-  out.device = slowest_part(cluster, parts, out.nodes > 1);
-  if (out.nodes > 1) climb(cluster, members, out);
-  return out;
-}
 
 CollectiveCosts::CollectiveCosts(const Cluster& cluster, const Style& style)
     : cluster_(&cluster), style_(&style) {}
@@ -464,7 +354,7 @@ CollectiveCost CollectiveCosts::price(CollectiveKind kind, const GroupPlacement&
     GroupPlacement in_node = where;
     in_node.members = where.members_a_node;
     in_node.nodes = 1;
-    in_node.tier = -1;
+    in_node.fabric_s = in_node.uplink_rate = 0;
     const int64_t others = std::max<int64_t>(1, where.members_a_node - 1);
     return price(kind, in_node, load.inside * where.members_a_node / others, {});
   }
@@ -511,6 +401,11 @@ CollectiveCost CollectiveCosts::collective(CollectiveKind kind, const GroupPlace
 
 CollectiveCost CollectiveCosts::message(int64_t from, int64_t to, int64_t bytes,
                                         int64_t share) const {
+  return message(from, to, place_group(*cluster_, {from, to}, std::max<int64_t>(share, 1)), bytes);
+}
+
+CollectiveCost CollectiveCosts::message(int64_t from, int64_t to, const GroupPlacement& pair,
+                                        int64_t bytes) const {
   CollectiveCost cost;
   cost.algorithm = "none";
   if (from == to || bytes <= 0) return cost;
@@ -518,7 +413,7 @@ CollectiveCost CollectiveCosts::message(int64_t from, int64_t to, int64_t bytes,
   const NodeType& type = cluster_->type_of(from);
   const NodeType& other = cluster_->type_of(to);
   const Link& inner = type.inner;
-  const auto sharing = static_cast<double>(std::max<int64_t>(share, 1));
+  const auto sharing = static_cast<double>(pair.groups_a_node);
   const double inside =
       inner.rate * message_share(type.device.generation, inner.kind) * style_->inner_efficiency;
   cost.algorithm = "message";
@@ -539,22 +434,19 @@ CollectiveCost CollectiveCosts::message(int64_t from, int64_t to, int64_t bytes,
   if (a.node == b.node) {
     cost.latency_s = inner.latency_s;
     if (!inner.switched && !is_direct(inner)) rate /= sharing;
-    const GroupPlacement pair = place_group(*cluster_, {from, to}, 1);
     if (const Machine at{*cluster_, type, *style_, pair}; bridged(at)) {
       cost.latency_s += type.bridge.latency_s;
-      rate = std::min(rate, bridge_rate(at) / sharing);
+      rate = std::min(rate, bridge_rate(at));
     }
     cost.inner_fraction = rate / inner.rate;
   } else {
-    const GroupPlacement pair = place_group(*cluster_, {from, to}, 1);
     const Machine at{*cluster_, type, *style_, pair};
     const auto node_rate = [&](const NodeType& end) {
       const double all = static_cast<double>(end.nics) * end.nic.rate;
-      return std::min(end.nic.rate, all / sharing / oversubscription(at));
+      return std::min({end.nic.rate, all / sharing, node_across(at)});
     };
     rate = std::min(node_rate(type), node_rate(other)) * kNicShare * style_->network_efficiency;
-    cost.latency_s =
-        std::max(type.nic.latency_s, other.nic.latency_s) + fabric_seconds(*cluster_, pair.tier);
+    cost.latency_s = std::max(type.nic.latency_s, other.nic.latency_s) + pair.fabric_s;
     if (cluster_->rail_aligned && a.local != b.local) {
       // The message goes in chunks through the device of this node that is on the receiver's rail.
       cost.latency_s += inner.latency_s;

@@ -27,17 +27,25 @@ struct GroupPlacement {
   // NICs of the node, and its inner link if that is not switched.
   int64_t groups_a_node = 1;
   int64_t sockets = 1;  // largest number of sockets of one node that have a member
-  int64_t tier = -1;    // highest tier of the fabric that messages cross; -1: none, one node
-  // Largest number of nodes of the group under one switch of the tier below `tier`. In a ring such
-  // nodes are neighbours, so messages between them do not cross `tier`.
-  int64_t nodes_a_switch = 1;
+  // Latency that the switches and lines of the network add to a message between the members that
+  // are farthest apart.
+  double fabric_s = 0;
+  // The narrowest way that messages of the group take between switches: its rate in bytes/s in each
+  // direction (0: no way is narrower than the network cards), the number of nodes that send through
+  // it at the same time, and the number of the group's nodes below it. In a ring the nodes below a
+  // switch are neighbours, so that only one message of the group at a time passes its way up.
+  double uplink_rate = 0;
+  int64_t nodes_an_uplink = 1;
+  int64_t nodes_below = 1;
   // A device of the slowest part of the cluster with members; gives the node type.
   int64_t device = 0;
   friend auto operator<=>(const GroupPlacement&, const GroupPlacement&) = default;
 };
 // Returns the placement of a group of devices. `groups_a_node` becomes the member of this name.
+// `at_work`: by node of the cluster, whether it takes part when such groups communicate, which says
+// how many nodes share a way between switches. Null: all nodes take part.
 GroupPlacement place_group(const Cluster& cluster, const std::vector<int64_t>& devices,
-                           int64_t groups_a_node);
+                           int64_t groups_a_node, const std::vector<bool>* at_work = nullptr);
 
 // An `ExchangeLoad` says how many bytes of an exchange stay inside a node and how many leave it.
 // These differ from exchange to exchange: in an all-to-all every member sends equally much to all
@@ -79,6 +87,9 @@ class CollectiveCosts {
   // Returns the cost of a message between two devices. `share`: the number of such messages that
   // leave the node at the same time.
   CollectiveCost message(int64_t from, int64_t to, int64_t bytes, int64_t share = 1) const;
+  // Returns the cost of a message between the two members of a placed pair, whose groups_a_node is
+  // the number of such messages that leave the node at the same time.
+  CollectiveCost message(int64_t from, int64_t to, const GroupPlacement& pair, int64_t bytes) const;
   // Returns the cost of a copy between memory tiers of one device. The copy uses the host link. If
   // `to_disk` or `from_disk`, it also uses the disk of the node, which all its devices share.
   CollectiveCost copy(int64_t device, bool to_disk, bool from_disk, int64_t bytes) const;

@@ -67,18 +67,76 @@ TEST(Place, members_nodes_and_tiers) {
   const GroupPlacement inside = place_group(cluster, every(8), 1);
   EXPECT_EQ(inside.nodes, 1);
   EXPECT_EQ(inside.members_a_node, 8);
-  EXPECT_EQ(inside.tier, -1);
+  EXPECT_EQ(inside.fabric_s, 0);
   const GroupPlacement leaf = place_group(cluster, every(4, 8), 8);
   EXPECT_EQ(leaf.nodes, 4);
   EXPECT_EQ(leaf.members_a_node, 1);
   EXPECT_EQ(leaf.groups_a_node, 8);
-  EXPECT_EQ(leaf.tier, 0);
+  EXPECT_EQ(leaf.fabric_s, 1e-6);
+  EXPECT_EQ(leaf.uplink_rate, 0);
   const GroupPlacement dense = place_group(cluster, every(16, 8), 8);
-  EXPECT_EQ(dense.tier, 1);
-  EXPECT_EQ(dense.nodes_a_switch, 4);
+  EXPECT_EQ(dense.fabric_s, 2e-6);
+  EXPECT_EQ(dense.nodes_below, 4);
+  EXPECT_EQ(dense.nodes_an_uplink, 4);
+  EXPECT_EQ(dense.uplink_rate, 4 * 8 * cluster.parts[0].type.nic.rate / 2);
   const GroupPlacement wide = place_group(cluster, every(4, 32), 8);  // one node a leaf switch
-  EXPECT_EQ(wide.tier, 1);
-  EXPECT_EQ(wide.nodes_a_switch, 1);
+  EXPECT_EQ(wide.nodes_below, 1);
+  EXPECT_EQ(wide.nodes_an_uplink, 4);
+  // Only the nodes at work share the way up.
+  std::vector<bool> at_work(16, false);
+  for (size_t node = 0; node < 16; node += 4) at_work[node] = at_work[node + 1] = true;
+  EXPECT_EQ(place_group(cluster, every(4, 32), 8, &at_work).nodes_an_uplink, 2);
+}
+
+// Two racks of four nodes, and a site of two nodes behind a slow line.
+Cluster racks_and_site() {
+  Cluster cluster = dgx_a100(10);
+  cluster.switches = {{"rack0", {0, 1, 2, 3}, 3, 40e9, 0, 1e-6},
+                      {"rack1", {4, 5, 6, 7}, 3, 20e9, 0, 2e-6},
+                      {"far", {8, 9}, -1, 1e9, 0, 3e-6},
+                      {"near", {}, -1, 0, 0, 5e-6}};
+  return cluster;
+}
+
+TEST(Place, switches_that_differ) {
+  const Cluster cluster = racks_and_site();
+  const GroupPlacement leaf = place_group(cluster, every(4, 8), 8);
+  EXPECT_EQ(leaf.fabric_s, 1e-6);
+  EXPECT_EQ(leaf.uplink_rate, 0);
+  // Up through one rack, through `near`, and down through the other rack.
+  const GroupPlacement racks = place_group(cluster, every(8, 8), 8);
+  EXPECT_DOUBLE_EQ(racks.fabric_s, 1e-6 + 5e-6 + 2e-6);
+  EXPECT_EQ(racks.uplink_rate, 20e9);  // that of the slower rack
+  EXPECT_EQ(racks.nodes_below, 4);
+  EXPECT_EQ(racks.nodes_an_uplink, 4);
+  const GroupPlacement sites = place_group(cluster, every(10, 8), 8);
+  EXPECT_DOUBLE_EQ(sites.fabric_s, 2e-6 + 5e-6 + 3e-6);
+  EXPECT_EQ(sites.uplink_rate, 1e9);
+  EXPECT_EQ(sites.nodes_an_uplink, 2);
+}
+
+TEST(Place, a_line_between_two_switches_replaces_what_is_above) {
+  Cluster cluster = racks_and_site();
+  cluster.switches[2].uplink_rate = 0;
+  cluster.paths = {{3, 2, 2e9, 67e-3}};
+  const GroupPlacement sites = place_group(cluster, {0, 64}, 1);
+  EXPECT_DOUBLE_EQ(sites.fabric_s, 67e-3 + 1e-6 + 5e-6 + 3e-6);
+  EXPECT_EQ(sites.uplink_rate, 2e9);
+  EXPECT_EQ(sites.nodes_an_uplink, 2);  // of the site with fewer nodes
+}
+
+TEST(Message, a_line_that_others_do_not_use_is_used_whole) {
+  const Cluster cluster = racks_and_site();
+  std::vector<bool> at_work(10, false);
+  at_work[3] = true;
+  const Style style;
+  const CollectiveCosts costs(cluster, style);
+  const GroupPlacement alone = place_group(cluster, {24, 64}, 1, &at_work);
+  EXPECT_EQ(alone.uplink_rate, 1e9);
+  EXPECT_NEAR(costs.message(24, 64, alone, kGibi).transfer_s, kGibi / (1e9 * .96), 1e-6);
+  at_work[8] = at_work[9] = true;
+  const GroupPlacement back = place_group(cluster, {64, 24}, 1, &at_work);
+  EXPECT_NEAR(costs.message(64, 24, back, kGibi).transfer_s, 2 * kGibi / (1e9 * .96), 1e-6);
 }
 
 TEST(Place, equal_positions_are_equal_whoever_the_members_are) {

@@ -128,6 +128,12 @@ Kinds::Kinds(const Cluster& cluster) : cluster_(cluster) {
     } else {
       clusters_.push_back(cluster);
       clusters_.back().parts = {part};
+      // The switches count nodes of the whole cluster.
+      if (cluster.parts.size() > 1) {
+        clusters_.back().switches.clear();
+        clusters_.back().paths.clear();
+        clusters_.back().hosts.clear();
+      }
     }
   }
 }
@@ -136,7 +142,7 @@ Estimator::Estimator(const Cluster& cluster, const Style& style, const std::vect
                      int64_t memory_limit_bytes)
     : cluster_(cluster),
       kinds_(cluster),
-      is_uniform_(kinds_.count() == 1 && cluster.tiers.empty()),
+      is_uniform_(kinds_.count() == 1 && cluster.tiers.empty() && cluster.switches.empty()),
       style_(style),
       collectives_(cluster, style),
       replica_costs_(cluster, style, collectives_),

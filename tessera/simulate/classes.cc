@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -70,22 +71,22 @@ View view_of(const std::vector<int>& members, const std::vector<int32_t>& colour
 // Adds to the view how the ranks of a group are placed on the machine: the numbers on which the
 // price of their collectives depends.
 void add_lie(const GroupPlacement& where, View& out) {
-  for (const int64_t number : {where.nodes, where.members_a_node, where.groups_a_node,
-                               where.sockets, where.tier, where.nodes_a_switch, where.device})
+  for (const int64_t number :
+       {where.nodes, where.members_a_node, where.groups_a_node, where.sockets,
+        std::bit_cast<int64_t>(where.fabric_s), std::bit_cast<int64_t>(where.uplink_rate),
+        where.nodes_an_uplink, where.nodes_below, where.device}) {
     out.push_back(number);
+  }
 }
 
 // Adds to the view how the two ends of a message are placed on the machine. Replicas whose messages
-// pass through different numbers of switches count as equal if no switch is over-subscribed. A hop
-// takes only a microsecond, and telling such replicas apart would double the number of classes.
+// pass through different numbers of tiers count as equal if no way is narrower than the network
+// cards. A hop takes only a microsecond, and telling such replicas apart would double the number of
+// classes.
 void add_lie_of_message(const Cluster& cluster, int64_t from, int64_t to, int64_t share,
-                        View& out) {
-  GroupPlacement where = place_group(cluster, {from, to}, share);
-  while (where.tier > 0 &&
-         cluster.tiers[static_cast<size_t>(where.tier - 1)].oversubscription <= 1) {
-    --where.tier;
-  }
-  where.nodes_a_switch = 1;
+                        const std::vector<bool>* at_work, View& out) {
+  GroupPlacement where = place_group(cluster, {from, to}, share, at_work);
+  if (where.uplink_rate <= 0 && cluster.switches.empty()) where.fabric_s = 0;
   add_lie(where, out);
   out.push_back(cluster.locate(from).local == cluster.locate(to).local ? 1 : 0);  // rail
 }
@@ -179,9 +180,10 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
       const std::vector<int> members = set.mesh->group(coordinates, set.axes);
       View view = view_of(members, colours);
       if (first) {
-        add_lie(place_group(cluster, devices.devices_of(members),
-                            sharing.groups_a_node(set.names, members)),
-                view);
+        add_lie(
+            place_group(cluster, devices.devices_of(members),
+                        sharing.groups_a_node(set.names, members), sharing.nodes_with(set.names)),
+            view);
       }
       const int64_t seen_by_all = number_of(view);
       for (const int member : members) see(member, seen_by_all);
@@ -203,7 +205,7 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
         view.push_back(colours[static_cast<size_t>(peer)]);
         if (first) {
           add_lie_of_message(cluster, devices.device_of(rank), devices.device_of(peer), beside,
-                             view);
+                             sharing.nodes_of(some.place), view);
         }
       }
       std::sort(peers_of_rank.begin(), peers_of_rank.end());
@@ -225,6 +227,41 @@ NodeSharing::NodeSharing(const ResolvedPlan& plan, const RankDevices& devices,
                          const Cluster& cluster)
     : plan_(&plan), devices_(&devices), cluster_(&cluster) {
   for (int64_t rank = 0; rank < plan.ranks; ++rank) places_.push_back(plan.places_of(rank));
+  has_narrow_ways_ = !cluster.switches.empty() ||
+                     std::any_of(cluster.tiers.begin(), cluster.tiers.end(),
+                                 [](const FabricTier& tier) { return tier.oversubscription > 1; });
+}
+
+// Returns for each node whether a rank on it is of a place that `takes` takes.
+template <class Takes>
+std::vector<bool> NodeSharing::nodes_where(Takes takes) const {
+  std::vector<bool> out(static_cast<size_t>(cluster_->nodes()), false);
+  for (int64_t rank = 0; rank < plan_->ranks; ++rank) {
+    const auto& places = places_[static_cast<size_t>(rank)];
+    if (!std::any_of(places.begin(), places.end(), takes)) continue;
+    out[static_cast<size_t>(cluster_->locate(devices_->device_of(rank)).node)] = true;
+  }
+  return out;
+}
+
+const std::vector<bool>* NodeSharing::nodes_with(const std::vector<std::string>& axes) {
+  if (!has_narrow_ways_) return nullptr;
+  const auto [it, is_new] = nodes_with_.try_emplace(axes);
+  if (is_new) {
+    it->second = nodes_where([&](PlaceId place) {
+      const Mesh& mesh = plan_->places[place.index()].mesh;
+      return std::all_of(axes.begin(), axes.end(),
+                         [&](const std::string& name) { return mesh.find(name).valid(); });
+    });
+  }
+  return &it->second;
+}
+
+const std::vector<bool>* NodeSharing::nodes_of(PlaceId place) {
+  if (!has_narrow_ways_) return nullptr;
+  const auto [it, is_new] = nodes_of_.try_emplace(place);
+  if (is_new) it->second = nodes_where([&](PlaceId other) { return other == place; });
+  return &it->second;
 }
 
 std::vector<int64_t> NodeSharing::ranks_beside(int64_t rank) const {

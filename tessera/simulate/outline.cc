@@ -405,7 +405,8 @@ class PlayerOutline {
     const Group& group = program_.groups[static_cast<size_t>(index)];
     facts.axes = join(group.axes, " ");
     facts.where = place_group(shared_.cluster, shared_.lowered.devices.devices_of(group.members),
-                              shared_.sharing.groups_a_node(group.axes, group.members));
+                              shared_.sharing.groups_a_node(group.axes, group.members),
+                              shared_.sharing.nodes_with(group.axes));
     for (const int member : group.members) facts.classes.push_back(shared_.class_of(member));
     std::map<int64_t, int64_t> numbers;
     for (const int64_t device : shared_.lowered.devices.devices_of(group.members)) {
@@ -589,17 +590,20 @@ class PlayerOutline {
 
   const std::string& stage_axis() const { return shared_.lowering().plan().plan.stage_axis; }
 
-  // Returns how many messages leave the node at a time: one for each rank of the place on the node.
-  int64_t share(int from) const {
-    const PlaceId place = shared_.lowering().plan().places_of(from)[0];
-    return shared_.sharing.ranks_on_node(place, from);
-  }
-
+  // Returns the number of the message in the list of messages. As many messages leave the node at
+  // the same time as it has ranks of the sender's place.
   int32_t message(int from, int to, int64_t bytes) {  // ranks
-    const RankDevices& devices = shared_.lowered.devices;
-    return entry<PricedMessage>(
-        shared_.out.messages, shared_.messages,
-        {devices.device_of(from), devices.device_of(to), bytes, share(from)});
+    const PlaceId place = shared_.lowering().plan().places_of(from)[0];
+    const int64_t sender = shared_.lowered.devices.device_of(from);
+    const int64_t receiver = shared_.lowered.devices.device_of(to);
+    GroupPlacement where;
+    if (sender != receiver) {
+      where =
+          place_group(shared_.cluster, {sender, receiver},
+                      shared_.sharing.ranks_on_node(place, from), shared_.sharing.nodes_of(place));
+    }
+    return entry<PricedMessage>(shared_.out.messages, shared_.messages,
+                                {sender, receiver, bytes, where});
   }
 
   void add(const Instruction&, const Send& send) {

@@ -58,7 +58,7 @@ Costs costs_of(const Outline& outline, const Cluster& cluster, const Style& styl
         transfers.collective(one.kind, one.where, one.bytes, once ? once_a_node(one) : one.load));
   }
   for (const PricedMessage& one : outline.messages) {
-    out.messages.push_back(transfers.message(one.from, one.to, one.bytes, one.share));
+    out.messages.push_back(transfers.message(one.from, one.to, one.where, one.bytes));
   }
   for (const PricedCopy& one : outline.copies) {
     out.copies.push_back(transfers.copy(one.device, one.to_disk, one.from_disk, one.bytes));

@@ -42,7 +42,8 @@ struct PricedCollective {
 // the dim of a router's choices.
 int64_t most_choices(const Graph& graph);
 struct PricedMessage {
-  int64_t from = 0, to = 0, bytes = 0, share = 1;
+  int64_t from = 0, to = 0, bytes = 0;
+  GroupPlacement where;  // of the two devices
   friend auto operator<=>(const PricedMessage&, const PricedMessage&) = default;
 };
 struct PricedCopy {

@@ -289,8 +289,11 @@ struct OutlineKey {
        profile = false, labels = true;
   std::vector<int64_t> alone;
   RankDevices devices;
-  std::vector<std::array<int64_t, 4>> parts;  // by part: nodes, devices, cores, sockets; then tiers
-  std::vector<std::array<double, 2>> rates;   // link rates by part; empty if parts have equal ones
+  std::vector<std::array<int64_t, 4>> parts;  // by part: nodes, devices, cores, sockets
+  std::vector<FabricTier> tiers;
+  std::vector<FabricSwitch> switches;
+  std::vector<FabricPath> paths;
+  std::vector<std::array<double, 2>> rates;  // link rates by part; empty if none depends on them
   friend bool operator==(const OutlineKey&, const OutlineKey&) = default;
 };
 OutlineKey key_of(const Cluster& cluster, const RankDevices& devices,
@@ -306,17 +309,19 @@ OutlineKey key_of(const Cluster& cluster, const RankDevices& devices,
                  {},
                  devices,
                  {},
+                 cluster.tiers,
+                 cluster.switches,
+                 cluster.paths,
                  {}};
   for (const auto& [device, times] : options.stragglers) key.alone.push_back(device);
   for (const ClusterPart& part : cluster.parts) {
     key.parts.push_back({part.nodes, part.type.devices,
                          2 * part.type.cores + (part.type.device.synchronous ? 1 : 0),
                          part.type.sockets});
-    if (cluster.parts.size() == 1) continue;
+    if (cluster.parts.size() == 1 && cluster.tiers.empty()) continue;
     key.rates.push_back(
         {static_cast<double>(part.type.nics) * part.type.nic.rate, part.type.inner.rate});
   }
-  for (const FabricTier& tier : cluster.tiers) key.parts.push_back({0, 0, tier.radix, 0});
   return key;
 }
 
