@@ -5,7 +5,6 @@
 #include <numeric>
 #include <set>
 
-#include "tessera/base/check.h"
 #include "tessera/search/infinity.h"
 #include "tessera/search/published/open_path.h"
 #include "tessera/search/published/pareto.h"
@@ -36,13 +35,18 @@ double border_seconds(const FenceProblem& problem, size_t p, size_t q, size_t op
 
 double share_of(const FenceProblem& problem, double dense, double slowest) {
   if (problem.ratio <= 0 || slowest <= 0) return 1;
-  return compressed_share(std::max(1.0, problem.phi * problem.ratio * dense / slowest),
-                          problem.phi);
+  return compressed_share(problem, std::max(1.0, problem.phi * problem.ratio * dense / slowest));
 }
 
 }  // namespace
 
 double compressed_share(double k, double phi) { return k > phi ? phi / k : 1; }
+
+double compressed_share(const FenceProblem& problem, double k) {
+  const double by_indices = compressed_share(k, problem.phi);
+  if (k <= problem.phi || problem.bitmap_share <= 0) return by_indices;
+  return std::min(by_indices, problem.value_share / k + problem.bitmap_share);
+}
 
 std::vector<double> top_k_ratios(const std::vector<double>& times, double ratio, double phi) {
   const double slowest = times.empty() ? 0 : *std::max_element(times.begin(), times.end());
@@ -70,7 +74,7 @@ FencePlan fence_plan(const FenceProblem& problem, std::vector<size_t> devices,
     double message = 0;
     if (i + 1 < devices.size()) {
       message = border_seconds(problem, devices[i], devices[i + 1], ends[i] - 1,
-                               compressed_share(plan.ratios[i], problem.phi));
+                               compressed_share(problem, plan.ratios[i]));
     }
     plan.seconds += compute + message;
     largest = std::max({largest, compute, message});
@@ -332,18 +336,154 @@ std::vector<FencePlan> neighbours_of(const FenceProblem& problem, const FencePla
 
 }  // namespace
 
-std::optional<FencePlan> op_fence(const FenceProblem& problem) {
-  std::optional<FencePlan> plan = first_plan(problem);
-  if (!plan) return std::nullopt;
-  while (true) {
-    std::optional<FencePlan> better;
-    for (FencePlan& tried : neighbours_of(problem, *plan)) {
-      const double known = better ? better->seconds : plan->seconds * (1 - 1e-12);
-      if (tried.seconds < known) better = std::move(tried);
+namespace {
+
+// How a point of the program over cuts was reached: the place in the order of the device before,
+// the end of its ops, and the point of its front.
+struct CutBack {
+  size_t place = 0, end = 0, point = 0;
+};
+using CutFront = ParetoFront<CutBack>;
+
+// Returns the fastest plan whose devices are some of `order`, in that order, if no message takes
+// longer than `slowest` dense and all are compressed as if one took that long.
+std::optional<FencePlan> best_cuts(const FenceProblem& problem, const std::vector<size_t>& order,
+                                   double slowest) {
+  const size_t ops = problem.work.size();
+  const auto later = static_cast<double>(problem.micro_batches - 1);
+  std::vector<std::vector<CutFront>> fronts(order.size(), std::vector<CutFront>(ops + 1));
+  for (size_t i = 0; i < order.size(); ++i) {
+    const auto place = [&](size_t start, const CutFront::Point& before, double message) {
+      for (size_t end = start + 1; end <= ops; ++end) {
+        if (!fits(problem, order[i], start, end)) return;
+        const double compute = compute_seconds(problem, order[i], start, end);
+        fronts[i][end].add({std::max({before.largest, compute, message}),
+                            before.sum + compute + message, before.back});
+      }
+    };
+    place(0, {0, 0, {i, 0, 0}}, 0);
+    for (size_t j = 0; j < i; ++j) {
+      for (size_t start = 1; start < ops; ++start) {
+        const auto& points = fronts[j][start].points();
+        if (points.empty()) continue;
+        const double dense = border_seconds(problem, order[j], order[i], start - 1, 1);
+        if (dense > slowest) continue;
+        const double message = border_seconds(problem, order[j], order[i], start - 1,
+                                              share_of(problem, dense, slowest));
+        for (size_t k = 0; k < points.size(); ++k)
+          place(start, {points[k].largest, points[k].sum, {j, start, k}}, message);
+      }
     }
-    if (!better) return plan;
-    plan = std::move(better);
   }
+  double least = kInfinity;
+  size_t last = 0, point = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    const auto& points = fronts[i][ops].points();
+    for (size_t k = 0; k < points.size(); ++k) {
+      const double seconds = points[k].sum + later * points[k].largest;
+      if (seconds >= least) continue;
+      least = seconds;
+      last = i;
+      point = k;
+    }
+  }
+  if (least == kInfinity) return std::nullopt;
+  std::vector<size_t> devices, ends;
+  for (size_t i = last, end = ops;;) {
+    devices.insert(devices.begin(), order[i]);
+    ends.insert(ends.begin(), end);
+    const CutBack back = fronts[i][end].points()[point].back;
+    if (back.end == 0) break;
+    i = back.place;
+    end = back.end;
+    point = back.point;
+  }
+  return fence_plan(problem, std::move(devices), std::move(ends));
+}
+
+double slowest_message(const FenceProblem& problem, const FencePlan& plan) {
+  double out = 0;
+  for (size_t i = 0; i + 1 < plan.devices.size(); ++i)
+    out = std::max(
+        out, border_seconds(problem, plan.devices[i], plan.devices[i + 1], plan.ends[i] - 1, 1));
+  return out;
+}
+
+// Returns the plan's devices with each other device beside the one to which its link is the best.
+std::vector<size_t> with_all_devices(const FenceProblem& problem, std::vector<size_t> order) {
+  for (size_t p = 0; p < problem.speed.size(); ++p) {
+    if (std::find(order.begin(), order.end(), p) != order.end()) continue;
+    const auto nearest = std::max_element(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return problem.bytes_per_second[a][p] < problem.bytes_per_second[b][p];
+    });
+    order.insert(nearest + 1, p);
+  }
+  return order;
+}
+
+void take_better(std::optional<FencePlan>& best, std::optional<FencePlan> tried) {
+  if (tried && (!best || tried->seconds < best->seconds * (1 - 1e-12))) best = std::move(tried);
+}
+
+// Improves a plan by the best single move, and where none gains by the best cuts of its devices in
+// their order, as long as either gains.
+FencePlan improved(const FenceProblem& problem, FencePlan plan) {
+  while (true) {
+    std::optional<FencePlan> better = plan;
+    for (FencePlan& tried : neighbours_of(problem, plan)) take_better(better, std::move(tried));
+    if (better->seconds == plan.seconds) {
+      const std::vector<size_t> order = with_all_devices(problem, plan.devices);
+      const double slowest = problem.ratio > 0 ? slowest_message(problem, plan) : kInfinity;
+      take_better(better, best_cuts(problem, order, slowest));
+    }
+    if (better->seconds == plan.seconds) return plan;
+    plan = *std::move(better);
+  }
+}
+
+// Returns the plans of all devices in this order with equal numbers of ops, and with equal work.
+std::vector<FencePlan> equal_splits(const FenceProblem& problem, std::vector<size_t> order) {
+  const size_t ops = problem.work.size();
+  if (order.size() > ops) order.resize(ops);
+  const size_t count = order.size();
+  std::vector<size_t> by_number, by_work;
+  const double work = sum_of(problem.work, 0, ops);
+  double done = 0;
+  for (size_t op = 0; op < ops; ++op) {
+    done += problem.work[op];
+    if ((op + 1) * count >= ops * (by_number.size() + 1)) by_number.push_back(op + 1);
+    const bool is_due = done >= work * static_cast<double>(by_work.size() + 1) /
+                                    static_cast<double>(count) * (1 - 1e-12);
+    const bool is_last = ops - op - 1 < count - by_work.size();
+    if (by_work.size() < count && (is_due || is_last)) by_work.push_back(op + 1);
+  }
+  by_number.resize(count, ops);
+  by_number.back() = by_work.back() = ops;
+  return {without_idle(problem, order, by_number), without_idle(problem, order, by_work)};
+}
+
+}  // namespace
+
+std::optional<FencePlan> op_fence(const FenceProblem& problem) {
+  std::optional<FencePlan> best = first_plan(problem);
+  if (best) best = improved(problem, *std::move(best));
+  std::vector<size_t> by_id(problem.speed.size()), along;
+  std::iota(by_id.begin(), by_id.end(), size_t{0});
+  std::vector<FencePlan> starts = equal_splits(problem, by_id);
+  for (const auto& community : ordered_communities(problem)) {
+    along.insert(along.end(), community.begin(), community.end());
+    take_better(best, best_cuts(problem, community, kInfinity));
+  }
+  for (FencePlan& plan : equal_splits(problem, along)) starts.push_back(std::move(plan));
+  for (FencePlan& plan : starts) {
+    if (plan.seconds < kInfinity) take_better(best, improved(problem, std::move(plan)));
+  }
+  std::reverse(along.begin(), along.end());
+  for (const auto& order : {along, by_id}) {
+    if (auto cut = best_cuts(problem, order, kInfinity))
+      take_better(best, improved(problem, *std::move(cut)));
+  }
+  return best;
 }
 
 namespace {
@@ -354,16 +494,73 @@ struct Back {
 };
 using FenceFront = ParetoFront<Back>;
 
+// Numbers devices that can stand for one another: of equal speed and capacity, with equal links to
+// one another and to all others.
+std::vector<size_t> classes_of(const FenceProblem& problem) {
+  const size_t count = problem.speed.size();
+  const auto has_equal = [&](const Matrix& links, size_t p, size_t q) {
+    if (links[p][q] != links[q][p]) return false;
+    for (size_t r = 0; r < count; ++r) {
+      if (r == p || r == q) continue;
+      if (links[p][r] != links[q][r] || links[r][p] != links[r][q]) return false;
+    }
+    return true;
+  };
+  std::vector<size_t> out, firsts;
+  for (size_t q = 0; q < count; ++q) {
+    size_t own = 0;
+    for (; own < firsts.size(); ++own) {
+      const size_t p = firsts[own];
+      if (problem.speed[p] == problem.speed[q] && problem.capacity[p] == problem.capacity[q] &&
+          has_equal(problem.latency_seconds, p, q) && has_equal(problem.bytes_per_second, p, q))
+        break;
+    }
+    if (own == firsts.size()) firsts.push_back(q);
+    out.push_back(own);
+  }
+  return out;
+}
+
+// Returns the values that the slowest message may have, in rising order.
+std::set<double> slowest_values(const FenceProblem& problem) {
+  std::set<double> out;
+  const size_t count = problem.speed.size();
+  for (size_t p = 0; p < count; ++p) {
+    for (size_t q = 0; q < count; ++q) {
+      for (size_t op = 0; p != q && op + 1 < problem.work.size(); ++op)
+        out.insert(border_seconds(problem, p, q, op, 1));
+    }
+  }
+  return out;
+}
+
+// Searches over how many devices of each class are used. A set is a number whose digit of each
+// class, in a base of its own, says how many.
 class ExactFence {
  public:
   explicit ExactFence(const FenceProblem& problem)
       : problem_(problem),
         ops_(problem.work.size()),
-        count_(problem.speed.size()),
+        devices_(problem.speed.size()),
         later_(static_cast<double>(problem.micro_batches - 1)),
         work_after_(ops_ + 1, 0) {
-    TESSERA_CHECK(count_ <= kExactFenceDevices && ops_ <= kExactFenceOps, "{} devices, {} ops",
-                  count_, ops_);
+    const std::vector<size_t> classes = classes_of(problem);
+    for (size_t p = 0; p < devices_; ++p) {
+      if (classes[p] == members_.size()) members_.emplace_back();
+      members_[classes[p]].push_back(p);
+    }
+    count_ = members_.size();
+    for (const auto& members : members_) {
+      strides_.push_back(sets_);
+      sets_ *= members.size() + 1;
+    }
+  }
+
+  double steps() const {
+    const double searches =
+        problem_.ratio > 0 ? static_cast<double>(slowest_values(problem_).size()) + 1 : 1;
+    return searches * static_cast<double>(sets_) * static_cast<double>(count_ * count_) *
+           static_cast<double>(ops_ * ops_) / 2;
   }
 
   std::optional<FencePlan> solve() {
@@ -372,18 +569,10 @@ class ExactFence {
     if (problem_.ratio <= 0) {
       search(kInfinity);
     } else {
-      std::set<double> slowest;
-      for (size_t p = 0; p < count_; ++p) {
-        for (size_t q = 0; q < count_; ++q) {
-          for (size_t op = 0; p != q && op + 1 < ops_; ++op) {
-            slowest.insert(border_seconds(problem_, p, q, op, 1));
-          }
-        }
-      }
       // Runs the search for each value that the slowest message may have. A plan whose slowest
       // message is faster than assumed looks slower than it is, so the least result is right.
       search(0);
-      for (const double value : slowest) search(value);
+      for (const double value : slowest_values(problem_)) search(value);
     }
     while (best_ && rename_devices()) {
     }
@@ -394,26 +583,32 @@ class ExactFence {
   size_t state(size_t set, size_t done, size_t last) const {
     return (set * (ops_ + 1) + done) * count_ + last;
   }
+  size_t used(size_t set, size_t of_class) const {
+    return set / strides_[of_class] % (members_[of_class].size() + 1);
+  }
+  // Returns two devices of these classes; of one class two different ones.
+  std::pair<size_t, size_t> devices_of(size_t a, size_t b) const {
+    return {members_[a].front(), a == b ? members_[b][1] : members_[b].front()};
+  }
 
   void search(double slowest) {
-    const size_t sets = size_t{1} << count_;
-    std::vector<FenceFront> fronts(sets * (ops_ + 1) * count_);
-    for (size_t set = 1; set < sets; ++set) {
+    std::vector<FenceFront> fronts(sets_ * (ops_ + 1) * count_);
+    for (size_t set = 1; set < sets_; ++set) {
       for (size_t last = 0; last < count_; ++last) {
-        if ((set >> last & 1) == 0) continue;
-        const size_t rest = set & ~(size_t{1} << last);
+        if (used(set, last) == 0) continue;
+        const size_t rest = set - strides_[last];
         if (rest == 0) {
           for (size_t end = 1; end <= ops_; ++end) place(fronts, 0, end, set, last, 0, {});
           continue;
         }
-        for (size_t start = 1; start < ops_; ++start) {
-          for (size_t p = 0; p < count_; ++p) {
-            if ((rest >> p & 1) != 0) extend(fronts, rest, start, p, last, slowest);
-          }
+        for (size_t p = 0; p < count_; ++p) {
+          if (used(rest, p) == 0) continue;
+          for (size_t start = 1; start < ops_; ++start)
+            extend(fronts, rest, start, p, last, slowest);
         }
       }
     }
-    for (size_t set = 1; set < sets; ++set) {
+    for (size_t set = 1; set < sets_; ++set) {
       for (size_t last = 0; last < count_; ++last) take_best(fronts, state(set, ops_, last));
     }
   }
@@ -422,29 +617,33 @@ class ExactFence {
               double slowest) const {
     const size_t from = state(rest, start, p);
     if (fronts[from].points().empty()) return;
-    const double dense = border_seconds(problem_, p, last, start - 1, 1);
+    const auto [one, other] = devices_of(p, last);
+    const double dense = border_seconds(problem_, one, other, start - 1, 1);
     if (dense > slowest) return;
     const double message =
-        border_seconds(problem_, p, last, start - 1, share_of(problem_, dense, slowest));
+        border_seconds(problem_, one, other, start - 1, share_of(problem_, dense, slowest));
     for (size_t end = start + 1; end <= ops_; ++end) {
-      if (!place(fronts, start, end, rest | size_t{1} << last, last, message, from)) return;
+      if (!place(fronts, start, end, rest + strides_[last], last, message, from)) return;
     }
   }
 
-  // Places ops start .. end - 1 on device `last`; returns false if they do not fit.
+  // Places ops start .. end - 1 on a device of the class `last`; returns false if they do not fit.
   bool place(std::vector<FenceFront>& fronts, size_t start, size_t end, size_t set, size_t last,
              double message, size_t from) const {
-    if (!fits(problem_, last, start, end)) return false;
-    const double compute = compute_seconds(problem_, last, start, end);
+    const size_t device = members_[last].front();
+    if (!fits(problem_, device, start, end)) return false;
+    const double compute = compute_seconds(problem_, device, start, end);
     FenceFront& to = fronts[state(set, end, last)];
     // Bounds below the time of the remaining devices for the remaining ops: their sum, and
     // the slowest.
     double fastest = 0;
     double together = 0;
-    for (size_t p = 0; p < count_; ++p) {
-      if ((set >> p & 1) != 0) continue;
-      fastest = std::max(fastest, problem_.speed[p]);
-      together += problem_.speed[p];
+    for (size_t c = 0; c < count_; ++c) {
+      const size_t left = members_[c].size() - used(set, c);
+      if (left == 0) continue;
+      const double speed = problem_.speed[members_[c].front()];
+      fastest = std::max(fastest, speed);
+      together += speed * static_cast<double>(left);
     }
     if (end < ops_ && together <= 0) return true;
     const double rest = end < ops_ ? work_after_[end] / fastest : 0;
@@ -467,8 +666,8 @@ class ExactFence {
   // Returns false if there are no such devices. This makes the answer unique, because fronts keep
   // whichever of several equal points came first.
   bool rename_devices() {
-    for (size_t a = 0; a < count_; ++a) {
-      for (size_t b = a + 1; b < count_; ++b) {
+    for (size_t a = 0; a < devices_; ++a) {
+      for (size_t b = a + 1; b < devices_; ++b) {
         std::vector<size_t> devices = best_->devices;
         for (size_t& device : devices) device = device == a ? b : device == b ? a : device;
         if (devices >= best_->devices) continue;
@@ -487,10 +686,12 @@ class ExactFence {
       if (points[i].sum + later_ * points[i].largest > most_) continue;
       std::vector<size_t> devices;
       std::vector<size_t> ends;
+      std::vector<size_t> taken(count_);
       for (size_t s = at, point = i;;) {
-        devices.insert(devices.begin(), s % count_);
+        const size_t own = s % count_;
+        devices.insert(devices.begin(), members_[own][taken[own]++]);
         ends.insert(ends.begin(), s / count_ % (ops_ + 1));
-        if (const size_t set = s / count_ / (ops_ + 1); (set & (set - 1)) == 0) break;
+        if (s / count_ / (ops_ + 1) == strides_[own]) break;
         const Back& back = fronts[s].points()[point].back;
         s = back.state;
         point = back.point;
@@ -509,7 +710,11 @@ class ExactFence {
   }
 
   const FenceProblem& problem_;
-  size_t ops_, count_;
+  size_t ops_, devices_;
+  std::vector<std::vector<size_t>> members_;  // devices of each class
+  size_t count_ = 0;                          // classes
+  std::vector<size_t> strides_;               // by class: the set of one device of it
+  size_t sets_ = 1;
   double later_;
   std::vector<double> work_after_;  // work of all ops from each op on
   static constexpr double kEqual = 1e-12;
@@ -518,6 +723,8 @@ class ExactFence {
 };
 
 }  // namespace
+
+double exact_fence_steps(const FenceProblem& problem) { return ExactFence(problem).steps(); }
 
 std::optional<FencePlan> exact_fence(const FenceProblem& problem) {
   return ExactFence(problem).solve();
