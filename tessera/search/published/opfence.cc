@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 #include "tessera/search/infinity.h"
 #include "tessera/search/published/open_path.h"
@@ -409,6 +410,31 @@ double slowest_message(const FenceProblem& problem, const FencePlan& plan) {
   return out;
 }
 
+// Returns the values that the slowest message may have, in rising order.
+std::set<double> slowest_values(const FenceProblem& problem) {
+  std::set<double> out;
+  const size_t count = problem.speed.size();
+  for (size_t p = 0; p < count; ++p) {
+    for (size_t q = 0; q < count; ++q) {
+      for (size_t op = 0; p != q && op + 1 < problem.work.size(); ++op)
+        out.insert(border_seconds(problem, p, q, op, 1));
+    }
+  }
+  return out;
+}
+
+// Returns limits for best_cuts(): values that the slowest message may have, at most so many, evenly
+// spread over their ranks.
+std::vector<double> limits_of(const FenceProblem& problem, size_t most) {
+  if (problem.ratio <= 0) return {kInfinity};
+  const std::set<double> all = slowest_values(problem);
+  const std::vector<double> values(all.begin(), all.end());
+  std::vector<double> out{0};
+  const size_t count = std::min(most, values.size());
+  for (size_t i = 0; i < count; ++i) out.push_back(values[(i + 1) * values.size() / count - 1]);
+  return out;
+}
+
 // Returns the plan's devices with each other device beside the one to which its link is the best.
 std::vector<size_t> with_all_devices(const FenceProblem& problem, std::vector<size_t> order) {
   for (size_t p = 0; p < problem.speed.size(); ++p) {
@@ -425,17 +451,136 @@ void take_better(std::optional<FencePlan>& best, std::optional<FencePlan> tried)
   if (tried && (!best || tried->seconds < best->seconds * (1 - 1e-12))) best = std::move(tried);
 }
 
-// Improves a plan by the best single move, and where none gains by the best cuts of its devices in
-// their order, as long as either gains.
+// Returns the classes of devices that can stand for one another: of equal speed and capacity, with
+// equal links to one another and to all others.
+std::vector<std::vector<size_t>> classes_of(const FenceProblem& problem) {
+  const size_t count = problem.speed.size();
+  const auto has_equal = [&](const Matrix& links, size_t p, size_t q) {
+    if (links[p][q] != links[q][p]) return false;
+    for (size_t r = 0; r < count; ++r) {
+      if (r == p || r == q) continue;
+      if (links[p][r] != links[q][r] || links[r][p] != links[r][q]) return false;
+    }
+    return true;
+  };
+  std::vector<std::vector<size_t>> out;
+  for (size_t q = 0; q < count; ++q) {
+    const auto own = std::find_if(out.begin(), out.end(), [&](const std::vector<size_t>& members) {
+      const size_t p = members.front();
+      return problem.speed[p] == problem.speed[q] && problem.capacity[p] == problem.capacity[q] &&
+             has_equal(problem.latency_seconds, p, q) && has_equal(problem.bytes_per_second, p, q);
+    });
+    if (own == out.end()) {
+      out.push_back({q});
+    } else {
+      own->push_back(q);
+    }
+  }
+  return out;
+}
+
+// Builds plans op by op and keeps, of all that end at an op, those that promise the least time: a
+// beam search over the classes of devices. Messages are limited and compressed as in best_cuts().
+class Beam {
+ public:
+  explicit Beam(const FenceProblem& problem)
+      : problem_(problem),
+        classes_(classes_of(problem)),
+        later_(static_cast<double>(problem.micro_batches - 1)) {}
+
+  std::optional<FencePlan> best(double slowest) {
+    const size_t ops = problem_.work.size();
+    layers_.assign(ops + 1, {});
+    layers_[0].push_back({.used = std::vector<int>(classes_.size())});
+    for (size_t done = 0; done < ops; ++done) {
+      keep_best(layers_[done]);
+      for (size_t i = 0; i < layers_[done].size(); ++i) {
+        for (size_t c = 0; c < classes_.size(); ++c) extend(done, i, c, slowest);
+      }
+    }
+    keep_best(layers_[ops]);
+    if (layers_[ops].empty()) return std::nullopt;
+    std::vector<size_t> devices, ends;
+    std::vector<int> left = layers_[ops].front().used;
+    for (size_t at = ops, i = 0; at > 0;) {
+      const Part& part = layers_[at][i];
+      devices.insert(devices.begin(), classes_[part.last][static_cast<size_t>(--left[part.last])]);
+      ends.insert(ends.begin(), at);
+      i = part.before;
+      at = part.start;
+    }
+    return fence_plan(problem_, std::move(devices), std::move(ends));
+  }
+
+ private:
+  static constexpr size_t kWidth = 150;
+  struct Part {
+    std::vector<int> used = {};              // devices, by class
+    size_t last = 0, start = 0, before = 0;  // its class, the end of the part before, its number
+    double largest = 0, sum = 0, promise = 0;
+  };
+
+  static void keep_best(std::vector<Part>& parts) {
+    const auto is_better = [](const Part& a, const Part& b) {
+      return std::tie(a.promise, a.last, a.used) < std::tie(b.promise, b.last, b.used);
+    };
+    std::sort(parts.begin(), parts.end(), is_better);
+    if (parts.size() > kWidth) parts.resize(kWidth);
+  }
+
+  void extend(size_t done, size_t number, size_t c, double slowest) {
+    const Part before = layers_[done][number];
+    const auto used = static_cast<size_t>(before.used[c]);
+    if (used == classes_[c].size()) return;
+    const size_t device = classes_[c][used];
+    double message = 0;
+    if (done > 0) {
+      // Any other device of the class of the last one has the same links.
+      const size_t last = classes_[before.last].front() == device ? classes_[before.last].back()
+                                                                  : classes_[before.last].front();
+      const double dense = border_seconds(problem_, last, device, done - 1, 1);
+      if (dense > slowest) return;
+      message =
+          border_seconds(problem_, last, device, done - 1, share_of(problem_, dense, slowest));
+    }
+    Part next = before;
+    ++next.used[c];
+    next.last = c;
+    next.start = done;
+    next.before = number;
+    double fastest = 0, together = 0;
+    for (size_t k = 0; k < classes_.size(); ++k) {
+      const double speed = problem_.speed[classes_[k].front()];
+      const auto left = static_cast<double>(classes_[k].size()) - next.used[k];
+      if (left > 0) fastest = std::max(fastest, speed);
+      together += left * speed;
+    }
+    const size_t ops = problem_.work.size();
+    for (size_t end = done + 1; end <= ops; ++end) {
+      if (!fits(problem_, device, done, end)) return;
+      const double compute = compute_seconds(problem_, device, done, end);
+      const double work = sum_of(problem_.work, end, ops);
+      if (work > 0 && together <= 0) continue;
+      next.largest = std::max({before.largest, compute, message});
+      next.sum = before.sum + compute + message;
+      const double rest = work > 0 ? work / fastest : 0;
+      next.promise =
+          next.sum + rest + later_ * std::max(next.largest, work > 0 ? work / together : 0);
+      layers_[end].push_back(next);
+    }
+  }
+
+  const FenceProblem& problem_;
+  std::vector<std::vector<size_t>> classes_;
+  double later_;
+  std::vector<std::vector<Part>> layers_;  // by ops done
+};
+
+// Improves a plan by the best single move as long as one gains.
 FencePlan improved(const FenceProblem& problem, FencePlan plan) {
   while (true) {
     std::optional<FencePlan> better = plan;
     for (FencePlan& tried : neighbours_of(problem, plan)) take_better(better, std::move(tried));
-    if (better->seconds == plan.seconds) {
-      const std::vector<size_t> order = with_all_devices(problem, plan.devices);
-      const double slowest = problem.ratio > 0 ? slowest_message(problem, plan) : kInfinity;
-      take_better(better, best_cuts(problem, order, slowest));
-    }
     if (better->seconds == plan.seconds) return plan;
     plan = *std::move(better);
   }
@@ -478,11 +623,16 @@ std::optional<FencePlan> op_fence(const FenceProblem& problem) {
   for (FencePlan& plan : starts) {
     if (plan.seconds < kInfinity) take_better(best, improved(problem, std::move(plan)));
   }
-  std::reverse(along.begin(), along.end());
-  for (const auto& order : {along, by_id}) {
-    if (auto cut = best_cuts(problem, order, kInfinity))
-      take_better(best, improved(problem, *std::move(cut)));
+  constexpr size_t kLimits = 12;
+  Beam beam(problem);
+  for (const double limit : limits_of(problem, kLimits)) {
+    if (auto found = beam.best(limit)) take_better(best, improved(problem, *std::move(found)));
   }
+  if (!best) return best;
+  const double limit = problem.ratio > 0 ? slowest_message(problem, *best) : kInfinity;
+  const std::vector<size_t> order = with_all_devices(problem, best->devices);
+  if (auto found = best_cuts(problem, order, limit))
+    take_better(best, improved(problem, *std::move(found)));
   return best;
 }
 
@@ -494,46 +644,6 @@ struct Back {
 };
 using FenceFront = ParetoFront<Back>;
 
-// Numbers devices that can stand for one another: of equal speed and capacity, with equal links to
-// one another and to all others.
-std::vector<size_t> classes_of(const FenceProblem& problem) {
-  const size_t count = problem.speed.size();
-  const auto has_equal = [&](const Matrix& links, size_t p, size_t q) {
-    if (links[p][q] != links[q][p]) return false;
-    for (size_t r = 0; r < count; ++r) {
-      if (r == p || r == q) continue;
-      if (links[p][r] != links[q][r] || links[r][p] != links[r][q]) return false;
-    }
-    return true;
-  };
-  std::vector<size_t> out, firsts;
-  for (size_t q = 0; q < count; ++q) {
-    size_t own = 0;
-    for (; own < firsts.size(); ++own) {
-      const size_t p = firsts[own];
-      if (problem.speed[p] == problem.speed[q] && problem.capacity[p] == problem.capacity[q] &&
-          has_equal(problem.latency_seconds, p, q) && has_equal(problem.bytes_per_second, p, q))
-        break;
-    }
-    if (own == firsts.size()) firsts.push_back(q);
-    out.push_back(own);
-  }
-  return out;
-}
-
-// Returns the values that the slowest message may have, in rising order.
-std::set<double> slowest_values(const FenceProblem& problem) {
-  std::set<double> out;
-  const size_t count = problem.speed.size();
-  for (size_t p = 0; p < count; ++p) {
-    for (size_t q = 0; q < count; ++q) {
-      for (size_t op = 0; p != q && op + 1 < problem.work.size(); ++op)
-        out.insert(border_seconds(problem, p, q, op, 1));
-    }
-  }
-  return out;
-}
-
 // Searches over how many devices of each class are used. A set is a number whose digit of each
 // class, in a base of its own, says how many.
 class ExactFence {
@@ -544,11 +654,7 @@ class ExactFence {
         devices_(problem.speed.size()),
         later_(static_cast<double>(problem.micro_batches - 1)),
         work_after_(ops_ + 1, 0) {
-    const std::vector<size_t> classes = classes_of(problem);
-    for (size_t p = 0; p < devices_; ++p) {
-      if (classes[p] == members_.size()) members_.emplace_back();
-      members_[classes[p]].push_back(p);
-    }
+    members_ = classes_of(problem);
     count_ = members_.size();
     for (const auto& members : members_) {
       strides_.push_back(sets_);

@@ -63,10 +63,10 @@ double modularity(const Matrix& weights, const std::vector<size_t>& communities)
 // Finds a plan by the published heuristic, and improves it. The heuristic finds communities and a
 // path over them, cuts the ops between communities where few bytes pass and near each community's
 // share of the work, and orders the devices of a community along their best links. Then single ops
-// are moved, devices are swapped or dropped, and the cuts of a given order of devices are made anew
-// by a dynamic program, as long as that gains. The same is done from the splits into equal numbers
-// of ops and into equal work, over the devices by number and along the path, so the answer is never
-// slower than these. Returns nothing if no start fits the devices.
+// are moved and devices are swapped or dropped as long as that gains. The same is done from the
+// splits into equal numbers of ops and into equal work, over the devices by number and along the
+// path, so the answer is never slower than these, and from plans that a beam search builds op by
+// op. At last the best order of devices gets its best cuts by a dynamic program. Returns nothing if no start fits the devices.
 std::optional<FencePlan> op_fence(const FenceProblem& problem);
 
 // Finds the optimum over all subsets and orders of devices and all cuts, by a dynamic program over
