@@ -56,7 +56,10 @@ int64_t encoded_bytes(const Codec& codec, int64_t elements) {
     case Codec::Kind::kInt8: return elements + 4 * ((elements + kInt8Chunk - 1) / kInt8Chunk);
     case Codec::Kind::kFloat16:
     case Codec::Kind::kBFloat16: return 2 * elements;
-    case Codec::Kind::kTopK: return 8 * kept_elements(codec, elements);
+    case Codec::Kind::kTopK: {
+      const int64_t values = 4 * kept_elements(codec, elements);
+      return values + std::min(values, (elements + 7) / 8);  // indices, or bits
+    }
   }
   return 0;
 }

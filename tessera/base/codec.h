@@ -21,8 +21,8 @@ struct Codec {
     kInt8,
     kFloat16,
     kBFloat16,
-    // The K = max(1, floor(ratio n)) elements of largest magnitude are sent, each as a float32
-    // value and an int32 index; the others are 0.
+    // The K = max(1, floor(ratio n)) elements of largest magnitude are sent as float32 values, each
+    // with an int32 index or, if that is smaller, all with n bits that mark them; others are 0.
     kTopK,
   };
   Kind kind = Kind::kInt8;

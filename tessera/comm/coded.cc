@@ -90,9 +90,16 @@ void decode_int8(const std::byte* at, std::vector<double>& values) {
   }
 }
 
-// Writes the `kept` values of largest magnitude and their indices. Among equal magnitudes the
+// Returns whether a top-K message marks elements by bits, which are then fewer bytes than indices.
+bool has_bits(const Codec& codec, int64_t elements) {
+  return (elements + 7) / 8 < 4 * kept_elements(codec, elements);
+}
+
+// Writes the values of largest magnitude, and their indices or bits. Among equal magnitudes the
 // lowest index goes first. A NaN counts as the largest magnitude.
-void encode_top(const std::vector<double>& values, int64_t kept, std::byte* at) {
+void encode_top(const Codec& codec, const std::vector<double>& values, std::byte* at) {
+  const auto n = static_cast<int64_t>(values.size());
+  const int64_t kept = kept_elements(codec, n);
   std::vector<int32_t> order(values.size());
   std::iota(order.begin(), order.end(), 0);
   const auto magnitude = [&](int32_t i) {
@@ -107,11 +114,35 @@ void encode_top(const std::vector<double>& values, int64_t kept, std::byte* at) 
   std::sort(order.begin(), order.begin() + kept);
   for (int64_t k = 0; k < kept; ++k)
     put(at, static_cast<float>(values[static_cast<size_t>(order[static_cast<size_t>(k)])]));
-  for (int64_t k = 0; k < kept; ++k) put(at, order[static_cast<size_t>(k)]);
+  if (!has_bits(codec, n)) {
+    for (int64_t k = 0; k < kept; ++k) put(at, order[static_cast<size_t>(k)]);
+    return;
+  }
+  std::vector<uint8_t> bits(static_cast<size_t>((n + 7) / 8));
+  for (int64_t k = 0; k < kept; ++k) {
+    const auto index = static_cast<unsigned>(order[static_cast<size_t>(k)]);
+    bits[index / 8] = static_cast<uint8_t>(bits[index / 8] | 1U << index % 8);
+  }
+  for (const uint8_t byte : bits) put(at, byte);
 }
 
-void decode_top(const std::byte* at, int64_t kept, std::vector<double>& values) {
+void decode_top(const Codec& codec, const std::byte* at, std::vector<double>& values) {
+  const auto n = static_cast<int64_t>(values.size());
+  const int64_t kept = kept_elements(codec, n);
   const std::byte* indices = at + 4 * kept;
+  if (has_bits(codec, n)) {
+    int64_t left = kept;
+    for (size_t i = 0; i < values.size(); i += 8) {
+      const auto bits = take<uint8_t>(indices);
+      for (size_t bit = 0; bit < 8; ++bit) {
+        if ((bits >> bit & 1) == 0) continue;
+        TESSERA_CHECK(i + bit < values.size() && left-- > 0, "element {} of {}, of {} kept",
+                      i + bit, n, kept);
+        values[i + bit] = static_cast<double>(take<float>(at));
+      }
+    }
+    return;
+  }
   for (int64_t k = 0; k < kept; ++k) {
     const auto index = static_cast<size_t>(take<int32_t>(indices));
     TESSERA_CHECK(index < values.size(), "element {} of {}", index, values.size());
@@ -173,7 +204,7 @@ std::vector<std::byte> encode(const Codec& codec, DType dtype, const std::vector
   } else if (codec.kind == Codec::Kind::kInt8) {
     encode_int8(values, at);
   } else if (codec.kind == Codec::Kind::kTopK) {
-    encode_top(values, kept_elements(codec, n), at);
+    encode_top(codec, values, at);
   } else {
     for (double value : values) {
       if (codec.kind == Codec::Kind::kFloat16 && std::isfinite(value))
@@ -191,7 +222,7 @@ std::vector<double> decode(const Codec& codec, DType dtype, int64_t elements,
   if (coded && codec.kind == Codec::Kind::kInt8) {
     decode_int8(from, values);
   } else if (coded && codec.kind == Codec::Kind::kTopK) {
-    decode_top(from, kept_elements(codec, elements), values);
+    decode_top(codec, from, values);
   } else {
     const DType stored = coded ? element_dtype(codec, dtype) : dtype;
     for (double& value : values) value = load(from, stored);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -44,8 +45,12 @@ TEST(Codecs, SizesAreFunctionsOfTheNumberOfElements) {
   EXPECT_EQ(bytes("bfloat16", DType::kFloat64, 10), 20);
   EXPECT_EQ(bytes("bfloat16", DType::kBFloat16, 10), 20);
   EXPECT_EQ(bytes("topk:0.01", DType::kFloat32, 1000), 80);
-  EXPECT_EQ(bytes("topk:0.01", DType::kFloat32, 50), 8);    // one element at least
-  EXPECT_EQ(bytes("topk:0.5", DType::kFloat32, 100), 400);  // 8 bytes for half of them: as it is
+  EXPECT_EQ(bytes("topk:0.01", DType::kFloat32, 50), 8);         // one element at least
+  EXPECT_EQ(bytes("topk:0.5", DType::kFloat32, 100), 200 + 13);  // a bit for each element
+  EXPECT_EQ(bytes("topk:0.5", DType::kBFloat16, 100), 200);      // as it is
+  EXPECT_EQ(bytes("topk:0.03125", DType::kFloat32, 3200), 800);  // 100 indices, or 3200 bits
+  EXPECT_EQ(bytes("topk:0.04", DType::kFloat32, 3200), 512 + 400);
+  EXPECT_EQ(bytes("topk:0.98", DType::kFloat32, 100), 400);  // 98 values and the bits: as it is
   EXPECT_EQ(bytes("int8", DType::kInt32, 100), 400);
 }
 
@@ -69,6 +74,23 @@ TEST(Codecs, TopKKeepsTheLargestTiesByLowestIndex) {
   const std::vector<double> values{1, -5, 2, 5, 5, 0, 0, 0, 0, 0, 0, 0};
   EXPECT_EQ(round_trip("topk:0.17", values),
             (std::vector<double>{0, -5, 0, 5, 0, 0, 0, 0, 0, 0, 0, 0}));
+  // With indices and with bits the same elements arrive, in arrays that end inside a byte, too.
+  for (const char* text : {"topk:0.01", "topk:0.03", "topk:0.1", "topk:0.4"}) {
+    const std::vector<double> sent = wave(1003);
+    std::vector<double> sizes;
+    for (const double value : sent) sizes.push_back(std::abs(value));
+    std::sort(sizes.rbegin(), sizes.rend());
+    const double least = sizes[static_cast<size_t>(kept_elements(codec(text), 1003)) - 1];
+    const std::vector<double> back = round_trip(text, sent);
+    int64_t kept = 0;
+    for (size_t i = 0; i < sent.size(); ++i) {
+      kept += back[i] != 0 ? 1 : 0;
+      if (std::abs(sent[i]) > least) {
+        EXPECT_FLOAT_EQ(static_cast<float>(back[i]), static_cast<float>(sent[i])) << text << i;
+      }
+    }
+    EXPECT_EQ(kept, kept_elements(codec(text), 1003)) << text;
+  }
 }
 
 TEST(Codecs, WhatIsNotFiniteStaysSo) {

@@ -663,6 +663,10 @@ class ExactFence {
   }
 
   double steps() const {
+    constexpr double kMostStates = 6e6;
+    double states = static_cast<double>(count_ * (ops_ + 1));
+    for (const auto& members : members_) states *= static_cast<double>(members.size() + 1);
+    if (states > kMostStates) return kInfinity;
     const double searches =
         problem_.ratio > 0 ? static_cast<double>(slowest_values(problem_).size()) + 1 : 1;
     return searches * static_cast<double>(sets_) * static_cast<double>(count_ * count_) *
