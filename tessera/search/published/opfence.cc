@@ -58,6 +58,32 @@ std::vector<double> top_k_ratios(const std::vector<double>& times, double ratio,
   return out;
 }
 
+namespace {
+
+// Sets the seconds of a plan by equation (1), for its ratios.
+FencePlan repriced(const FenceProblem& problem, FencePlan plan) {
+  plan.seconds = 0;
+  double largest = 0;
+  size_t first = 0;
+  for (size_t i = 0; i < plan.devices.size(); ++i) {
+    const size_t device = plan.devices[i], end = plan.ends[i];
+    if (!fits(problem, device, first, end)) plan.seconds = kInfinity;
+    const double compute = compute_seconds(problem, device, first, end);
+    double message = 0;
+    if (i + 1 < plan.devices.size()) {
+      message = border_seconds(problem, device, plan.devices[i + 1], end - 1,
+                               compressed_share(problem, plan.ratios[i]));
+    }
+    plan.seconds += compute + message;
+    largest = std::max({largest, compute, message});
+    first = end;
+  }
+  plan.seconds += static_cast<double>(problem.micro_batches - 1) * largest;
+  return plan;
+}
+
+}  // namespace
+
 FencePlan fence_plan(const FenceProblem& problem, std::vector<size_t> devices,
                      std::vector<size_t> ends) {
   FencePlan plan;
@@ -67,24 +93,28 @@ FencePlan fence_plan(const FenceProblem& problem, std::vector<size_t> devices,
   }
   plan.ratios = problem.ratio > 0 ? top_k_ratios(dense, problem.ratio, problem.phi)
                                   : std::vector<double>(dense.size(), 1);
-  double largest = 0;
-  size_t first = 0;
-  for (size_t i = 0; i < devices.size(); ++i) {
-    if (!fits(problem, devices[i], first, ends[i])) plan.seconds = kInfinity;
-    const double compute = compute_seconds(problem, devices[i], first, ends[i]);
-    double message = 0;
-    if (i + 1 < devices.size()) {
-      message = border_seconds(problem, devices[i], devices[i + 1], ends[i] - 1,
-                               compressed_share(problem, plan.ratios[i]));
-    }
-    plan.seconds += compute + message;
-    largest = std::max({largest, compute, message});
-    first = ends[i];
-  }
-  plan.seconds += static_cast<double>(problem.micro_batches - 1) * largest;
   plan.devices = std::move(devices);
   plan.ends = std::move(ends);
-  return plan;
+  return repriced(problem, std::move(plan));
+}
+
+FencePlan with_hidden_ratios(const FenceProblem& problem, const FencePlan& plan) {
+  FencePlan out = plan;
+  double slowest = 0;
+  for (size_t i = 0, first = 0; i < plan.devices.size(); first = plan.ends[i++])
+    slowest = std::max(slowest, compute_seconds(problem, plan.devices[i], first, plan.ends[i]));
+  for (size_t i = 0; i + 1 < plan.devices.size(); ++i) {
+    const size_t p = plan.devices[i], q = plan.devices[i + 1], op = plan.ends[i] - 1;
+    const double latency = problem.messages * problem.latency_seconds[p][q];
+    const double dense = border_seconds(problem, p, q, op, 1);
+    if (dense <= slowest) {
+      out.ratios[i] = 1;
+    } else if (latency < slowest) {
+      out.ratios[i] =
+          std::min(out.ratios[i], problem.phi * (dense - latency) / (slowest - latency));
+    }
+  }
+  return repriced(problem, std::move(out));
 }
 
 double modularity(const Matrix& weights, const std::vector<size_t>& communities) {

@@ -55,6 +55,11 @@ double compressed_share(double k, double phi);
 // Returns the same with bitmaps where the problem has them.
 double compressed_share(const FenceProblem& problem, double k);
 
+// Returns the plan with ratios that are no greater than needed: a message that hides behind the
+// slowest device is compressed no further, and dense if it hides dense. The latency, which no codec
+// shortens, is taken off first.
+FencePlan with_hidden_ratios(const FenceProblem& problem, const FencePlan& plan);
+
 // Returns the communities of the graph of bandwidths (Louvain's method), numbered by their first
 // device.
 std::vector<size_t> louvain(const Matrix& weights);
