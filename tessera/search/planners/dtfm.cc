@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "tessera/search/planners/device_links.h"
 #include "tessera/search/published/dtfm.h"
@@ -63,8 +64,8 @@ class RegionPlanning {
             crossing / borders / static_cast<double>(replicas) / kGigabyte};
   }
 
-  std::vector<std::vector<size_t>> groups(int64_t stages, int64_t replicas,
-                                          const UnitPrices& prices) {
+  // Returns the best groups, each in the order in which its members send to one another.
+  RegionPlan groups(int64_t stages, int64_t replicas, const UnitPrices& prices) {
     RegionProblem problem;
     problem.stages = static_cast<size_t>(stages);
     std::tie(problem.gradient_gb, problem.activation_gb) = sizes(prices, stages, replicas);
@@ -75,13 +76,14 @@ class RegionPlanning {
     }
     const bool is_small = published::count_partitions(static_cast<size_t>(devices_),
                                                       problem.stages) <= kMostPartitions;
-    const RegionPlan plan =
-        is_small ? published::exact_regions(problem).plan
-                 : published::genetic_regions(
-                       problem, {.local_moves = kLocalMoves}, [&](std::string_view what) {
-                         search_.say(fmt::format("{} stages: {}", stages, what));
-                       });
-    return published::matched_groups(problem, plan.groups);
+    RegionPlan plan = is_small
+                          ? published::exact_regions(problem).plan
+                          : published::genetic_regions(
+                                problem, {.local_moves = kLocalMoves}, [&](std::string_view what) {
+                                  search_.say(fmt::format("{} stages: {}", stages, what));
+                                });
+    plan.groups = published::matched_groups(problem, plan.groups);
+    return plan;
   }
 
   // Returns the prices of the units for a micro-batch on each kind of device; empty if a program is
@@ -109,6 +111,7 @@ class RegionPlanning {
     const int64_t most = std::min(question.batch / replicas, kMostLinkedMicroBatches);
     for (int64_t m = 1; m <= most; m *= 2) counts.push_back(m);
     std::vector<int64_t> order;
+    RegionPlan plan;
     for (const int64_t m : numbers_of(question, "micro_batches", counts)) {
       const int64_t sequences = question.batch / (replicas * m);
       if (sequences < 1) {
@@ -122,7 +125,8 @@ class RegionPlanning {
         const auto by_kind = prices(sequences, recompute);
         if (by_kind.empty()) continue;
         if (order.empty()) {
-          for (const auto& group : groups(stages, replicas, *by_kind.front())) {
+          plan = groups(stages, replicas, *by_kind.front());
+          for (const auto& group : plan.groups) {
             for (const size_t device : group) order.push_back(static_cast<int64_t>(device));
           }
         }
@@ -137,8 +141,10 @@ class RegionPlanning {
           choice.recompute = recompute;
           choice.compute = question.compute;
           choice.sharded = numbers_of(question, "zero", {0}).front();
-          if (!std::is_sorted(order.begin(), order.end())) choice.device_order = order;
+          // The formula knows devices in their order only; what the groups send is the score.
           candidate.estimate = estimator_.estimate(choice, by_kind, sequences);
+          candidate.estimate.step_s = candidate.estimate.work_s + plan.seconds;
+          if (!std::is_sorted(order.begin(), order.end())) choice.device_order = order;
         }
       }
     }

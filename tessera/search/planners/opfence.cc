@@ -28,6 +28,17 @@ double passes_of(const UnitPrices& prices) {
   return out;
 }
 
+// Returns a problem with the sizes of Top-K messages: a kept element is a float32 value with an int32
+// index, or with one bit of each element.
+FenceProblem codec_sizes(DType compute) {
+  const auto dense = static_cast<double>(dtype_bytes(compute));
+  FenceProblem out;
+  out.phi = 8 / dense;
+  out.value_share = 4 / dense;
+  out.bitmap_share = 1 / (8 * dense);
+  return out;
+}
+
 }  // namespace
 
 FenceSpace::FenceSpace(PlanSearch& search)
@@ -121,11 +132,10 @@ std::optional<FenceProblem> FenceSpace::problem(const FenceSetting& setting) {
                                ? std::max(0.0, search_.limit_bytes() - overhead)
                                : kWithoutLimit);
   }
-  // A kept element is a float32 value with an int32 index, or with one bit of each element.
-  const auto dense = static_cast<double>(dtype_bytes(question.compute));
-  out.phi = 8 / dense;
-  out.value_share = 4 / dense;
-  out.bitmap_share = 1 / (8 * dense);
+  const FenceProblem sizes = codec_sizes(question.compute);
+  out.phi = sizes.phi;
+  out.value_share = sizes.value_share;
+  out.bitmap_share = sizes.bitmap_share;
   return out;
 }
 
@@ -162,7 +172,7 @@ PlanCandidate FenceSpace::candidate(const FenceSetting& setting, const FencePlan
 
 std::string FenceSpace::compress_entries(const FencePlan& plan) const {
   const PlanQuestion& question = search_.question();
-  const double phi = 8 / static_cast<double>(dtype_bytes(question.compute));
+  const double dense = dense_up_to(codec_sizes(question.compute));
   // A tensor that passes several borders goes straight to its readers; the slowest border counts.
   std::map<double, std::vector<std::string>> by_ratio;
   for (const Crossing& crossing : crossings_) {
@@ -173,7 +183,7 @@ std::string FenceSpace::compress_entries(const FencePlan& plan) const {
       if (crossing.from < plan.ends[s] && plan.ends[s] <= crossing.to)
         ratio = std::max(ratio, plan.ratios[s]);
     }
-    if (ratio > phi) by_ratio[ratio].push_back(tensor.name);
+    if (ratio > dense) by_ratio[ratio].push_back(tensor.name);
   }
   std::string out;
   for (const auto& [ratio, names] : by_ratio) {
@@ -203,11 +213,9 @@ class FencePlanning {
     for (int64_t m = 1; m <= most; m *= 2) counts.push_back(m);
     for (const int64_t m : numbers_of(question, "micro_batches", counts)) {
       for (const std::string& recompute : texts_of(question, "recompute", {"none", "full"})) {
-        for (const std::string& schedule : texts_of(question, "schedule", {"1f1b", "gpipe"})) {
-          if (question.stop && question.stop()) break;
-          search_.say(fmt::format("{} micro-batches, {}, recompute {}", m, schedule, recompute));
-          look({m, recompute, schedule});
-        }
+        if (question.stop && question.stop()) break;
+        search_.say(fmt::format("{} micro-batches, recompute {}", m, recompute));
+        if (look(m, recompute)) break;  // the next recomputation would only be slower
       }
     }
     std::vector<PlanCandidate> dense;
@@ -221,7 +229,7 @@ class FencePlanning {
   }
 
  private:
-  struct Lossy {
+  struct Found {
     FenceSetting setting;
     FencePlan plan;
   };
@@ -235,22 +243,53 @@ class FencePlanning {
     return allows(search_.question(), "pp", static_cast<int64_t>(plan.devices.size()));
   }
 
-  void look(const FenceSetting& setting) {
-    auto problem = space_.problem(setting);
-    if (!problem) return;
-    const auto plan = solve(*problem);
-    if (plan && has_stages(*plan)) found_.emplace_back(setting, *plan);
-    if (!search_.question().allows_lossy) return;
-    for (const double ratio : ratios()) {
-      problem->ratio = ratio;
-      // The heuristic alone: the optimum needs a search for each time of the slowest message.
-      auto lossy = published::op_fence(*problem);
-      if (!lossy || !has_stages(*lossy)) continue;
-      *lossy = published::with_hidden_ratios(*problem, *lossy);
-      const bool is_coded = std::any_of(lossy->ratios.begin(), lossy->ratios.end(),
-                                        [&](double k) { return k > problem->phi; });
-      if (is_coded) lossy_.push_back({setting, *std::move(lossy)});
+  // Adds the plans of a number of micro-batches and a recomputation. Schedules differ in memory
+  // alone, so a plan of one that fits the other is a plan of both. Returns whether memory can bind
+  // no plan.
+  bool look(int64_t micro_batches, const std::string& recompute) {
+    bool is_roomy = false;
+    std::vector<std::pair<FencePlan, FenceProblem>> solved;
+    for (const std::string& schedule :
+         texts_of(search_.question(), "schedule", {"gpipe", "1f1b"})) {
+      const FenceSetting setting{micro_batches, recompute, schedule};
+      auto problem = space_.problem(setting);
+      if (!problem) return false;
+      is_roomy = fits_anywhere(*problem);
+      if (solved.empty() || !fits_anywhere(solved.front().second)) {
+        solved.clear();
+        for (FencePlan& plan : plans_of(*problem)) solved.emplace_back(std::move(plan), *problem);
+      }
+      for (const auto& [plan, of] : solved) {
+        if (!has_stages(plan)) continue;
+        const double dense = published::dense_up_to(*problem);
+        const bool is_coded = std::any_of(plan.ratios.begin(), plan.ratios.end(),
+                                          [&](double k) { return k > dense; });
+        (is_coded ? lossy_ : found_).push_back({setting, plan});
+      }
     }
+    return is_roomy;
+  }
+
+  // Returns whether every device has room for the whole chain.
+  static bool fits_anywhere(const FenceProblem& problem) {
+    double all = 0;
+    for (const double bytes : problem.memory) all += bytes;
+    return std::all_of(problem.capacity.begin(), problem.capacity.end(),
+                       [&](double capacity) { return all <= capacity; });
+  }
+
+  // Returns the best plan with dense messages and, if codecs are allowed, those of some ratios.
+  std::vector<FencePlan> plans_of(FenceProblem problem) const {
+    std::vector<FencePlan> out;
+    if (auto plan = solve(problem)) out.push_back(*std::move(plan));
+    if (!search_.question().allows_lossy) return out;
+    for (const double ratio : ratios()) {
+      problem.ratio = ratio;
+      // The heuristic alone: the optimum needs a search for each time of the slowest message.
+      if (const auto lossy = published::op_fence(problem))
+        out.push_back(published::with_hidden_ratios(problem, *lossy));
+    }
+    return out;
   }
 
   // Returns the ratios r that are tried: what is fixed, or some up to kMostRatio.
@@ -263,13 +302,13 @@ class FencePlanning {
 
   // Simulates the best compressed plans, and returns the answer with the best plan of all.
   Result<PlanAnswer> with_codecs(PlanAnswer answer) {
-    std::stable_sort(lossy_.begin(), lossy_.end(), [](const Lossy& a, const Lossy& b) {
+    std::stable_sort(lossy_.begin(), lossy_.end(), [](const Found& a, const Found& b) {
       return a.plan.seconds < b.plan.seconds;
     });
     std::optional<std::pair<size_t, Plan>> best;
     std::string text;
     size_t tried = 0;
-    for (const Lossy& lossy : lossy_) {
+    for (const Found& lossy : lossy_) {
       if (tried == kMostLossy) break;
       PlanCandidate candidate = space_.candidate(lossy.setting, lossy.plan);
       const std::string entries = space_.compress_entries(lossy.plan);
@@ -314,8 +353,7 @@ class FencePlanning {
 
   PlanSearch& search_;
   FenceSpace space_;
-  std::vector<std::pair<FenceSetting, FencePlan>> found_;
-  std::vector<Lossy> lossy_;
+  std::vector<Found> found_, lossy_;
   std::vector<Plan> plans_;  // compressed ones that were simulated
 };
 

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "tessera/search/infinity.h"
 #include "tessera/search/published/open_path.h"
@@ -44,9 +45,15 @@ double share_of(const FenceProblem& problem, double dense, double slowest) {
 double compressed_share(double k, double phi) { return k > phi ? phi / k : 1; }
 
 double compressed_share(const FenceProblem& problem, double k) {
+  if (k <= dense_up_to(problem)) return 1;
   const double by_indices = compressed_share(k, problem.phi);
-  if (k <= problem.phi || problem.bitmap_share <= 0) return by_indices;
+  if (problem.bitmap_share <= 0) return by_indices;
   return std::min(by_indices, problem.value_share / k + problem.bitmap_share);
+}
+
+double dense_up_to(const FenceProblem& problem) {
+  if (problem.bitmap_share <= 0) return problem.phi;
+  return std::min(problem.phi, problem.value_share / (1 - problem.bitmap_share));
 }
 
 std::vector<double> top_k_ratios(const std::vector<double>& times, double ratio, double phi) {
@@ -110,8 +117,11 @@ FencePlan with_hidden_ratios(const FenceProblem& problem, const FencePlan& plan)
     if (dense <= slowest) {
       out.ratios[i] = 1;
     } else if (latency < slowest) {
-      out.ratios[i] =
-          std::min(out.ratios[i], problem.phi * (dense - latency) / (slowest - latency));
+      const double share = (slowest - latency) / (dense - latency);
+      double needed = problem.phi / share;
+      if (problem.bitmap_share > 0 && share > problem.bitmap_share)
+        needed = std::min(needed, problem.value_share / (share - problem.bitmap_share));
+      out.ratios[i] = std::min(out.ratios[i], needed);
     }
   }
   return repriced(problem, std::move(out));
@@ -308,8 +318,8 @@ std::vector<size_t> fences(const FenceProblem& problem,
   return out;
 }
 
-std::optional<FencePlan> first_plan(const FenceProblem& problem) {
-  const auto communities = ordered_communities(problem);
+std::optional<FencePlan> first_plan(const FenceProblem& problem,
+                                    const std::vector<std::vector<size_t>>& communities) {
   const std::vector<size_t> cuts = fences(problem, communities);
   std::vector<size_t> devices;
   std::vector<size_t> ends;
@@ -328,9 +338,40 @@ std::optional<FencePlan> first_plan(const FenceProblem& problem) {
   return without_idle(problem, devices, ends);
 }
 
+// Returns the classes of devices that can stand for one another: of equal speed and capacity, with
+// equal links to one another and to all others.
+std::vector<std::vector<size_t>> classes_of(const FenceProblem& problem) {
+  const size_t count = problem.speed.size();
+  const auto has_equal = [&](const Matrix& links, size_t p, size_t q) {
+    if (links[p][q] != links[q][p]) return false;
+    for (size_t r = 0; r < count; ++r) {
+      if (r == p || r == q) continue;
+      if (links[p][r] != links[q][r] || links[r][p] != links[r][q]) return false;
+    }
+    return true;
+  };
+  std::vector<std::vector<size_t>> out;
+  for (size_t q = 0; q < count; ++q) {
+    const auto own = std::find_if(out.begin(), out.end(), [&](const std::vector<size_t>& members) {
+      const size_t p = members.front();
+      return problem.speed[p] == problem.speed[q] && problem.capacity[p] == problem.capacity[q] &&
+             has_equal(problem.latency_seconds, p, q) && has_equal(problem.bytes_per_second, p, q);
+    });
+    if (own == out.end()) {
+      out.push_back({q});
+    } else {
+      own->push_back(q);
+    }
+  }
+  return out;
+}
+
 // Returns all plans that differ from `plan` in one op moved over a border, in two swapped devices
-// (one may be unused), or in a device whose ops go to a neighbour.
-std::vector<FencePlan> neighbours_of(const FenceProblem& problem, const FencePlan& plan) {
+// (one may be unused), or in a device whose ops go to a neighbour. Of unused devices of a class, and
+// of swaps within a class, only those that make a difference.
+std::vector<FencePlan> neighbours_of(const FenceProblem& problem,
+                                     const std::vector<std::vector<size_t>>& classes,
+                                     const FencePlan& plan) {
   std::vector<FencePlan> out;
   const auto add = [&](const std::vector<size_t>& devices, const std::vector<size_t>& ends) {
     out.push_back(without_idle(problem, devices, ends));
@@ -344,13 +385,17 @@ std::vector<FencePlan> neighbours_of(const FenceProblem& problem, const FencePla
     }
   }
   for (size_t i = 0; i < plan.devices.size(); ++i) {
-    for (size_t q = 0; q < problem.speed.size(); ++q) {
-      std::vector<size_t> devices = plan.devices;
-      const auto other = std::find(devices.begin(), devices.end(), q);
-      if (other != devices.end()) *other = devices[i];
-      if (devices[i] == q) continue;
-      devices[i] = q;
-      add(devices, plan.ends);
+    for (const std::vector<size_t>& members : classes) {
+      if (std::find(members.begin(), members.end(), plan.devices[i]) != members.end()) continue;
+      bool has_unused = false;
+      for (const size_t q : members) {
+        std::vector<size_t> devices = plan.devices;
+        const auto other = std::find(devices.begin(), devices.end(), q);
+        if (other == devices.end() && std::exchange(has_unused, true)) continue;
+        if (other != devices.end()) *other = devices[i];
+        devices[i] = q;
+        add(devices, plan.ends);
+      }
     }
     if (plan.devices.size() == 1) continue;
     for (const bool to_next : {false, true}) {
@@ -481,44 +526,18 @@ void take_better(std::optional<FencePlan>& best, std::optional<FencePlan> tried)
   if (tried && (!best || tried->seconds < best->seconds * (1 - 1e-12))) best = std::move(tried);
 }
 
-// Returns the classes of devices that can stand for one another: of equal speed and capacity, with
-// equal links to one another and to all others.
-std::vector<std::vector<size_t>> classes_of(const FenceProblem& problem) {
-  const size_t count = problem.speed.size();
-  const auto has_equal = [&](const Matrix& links, size_t p, size_t q) {
-    if (links[p][q] != links[q][p]) return false;
-    for (size_t r = 0; r < count; ++r) {
-      if (r == p || r == q) continue;
-      if (links[p][r] != links[q][r] || links[r][p] != links[r][q]) return false;
-    }
-    return true;
-  };
-  std::vector<std::vector<size_t>> out;
-  for (size_t q = 0; q < count; ++q) {
-    const auto own = std::find_if(out.begin(), out.end(), [&](const std::vector<size_t>& members) {
-      const size_t p = members.front();
-      return problem.speed[p] == problem.speed[q] && problem.capacity[p] == problem.capacity[q] &&
-             has_equal(problem.latency_seconds, p, q) && has_equal(problem.bytes_per_second, p, q);
-    });
-    if (own == out.end()) {
-      out.push_back({q});
-    } else {
-      own->push_back(q);
-    }
-  }
-  return out;
-}
-
 // Builds plans op by op and keeps, of all that end at an op, those that promise the least time: a
 // beam search over the classes of devices. Messages are limited and compressed as in best_cuts().
 class Beam {
  public:
-  explicit Beam(const FenceProblem& problem)
+  Beam(const FenceProblem& problem, const std::vector<std::vector<size_t>>& classes)
       : problem_(problem),
-        classes_(classes_of(problem)),
+        classes_(classes),
         later_(static_cast<double>(problem.micro_batches - 1)) {}
 
-  std::optional<FencePlan> best(double slowest) {
+  // Returns nothing if it finds no plan that takes less than `most` seconds.
+  std::optional<FencePlan> best(double slowest, double most) {
+    most_ = most;
     const size_t ops = problem_.work.size();
     layers_.assign(ops + 1, {});
     layers_[0].push_back({.used = std::vector<int>(classes_.size())});
@@ -596,21 +615,25 @@ class Beam {
       const double rest = work > 0 ? work / fastest : 0;
       next.promise =
           next.sum + rest + later_ * std::max(next.largest, work > 0 ? work / together : 0);
+      if (next.promise >= most_) continue;
       layers_[end].push_back(next);
+      if (layers_[end].size() >= 8 * kWidth) keep_best(layers_[end]);
     }
   }
 
   const FenceProblem& problem_;
-  std::vector<std::vector<size_t>> classes_;
-  double later_;
+  const std::vector<std::vector<size_t>>& classes_;
+  double later_, most_ = kInfinity;
   std::vector<std::vector<Part>> layers_;  // by ops done
 };
 
 // Improves a plan by the best single move as long as one gains.
-FencePlan improved(const FenceProblem& problem, FencePlan plan) {
+FencePlan improved(const FenceProblem& problem, const std::vector<std::vector<size_t>>& classes,
+                   FencePlan plan) {
   while (true) {
     std::optional<FencePlan> better = plan;
-    for (FencePlan& tried : neighbours_of(problem, plan)) take_better(better, std::move(tried));
+    for (FencePlan& tried : neighbours_of(problem, classes, plan))
+      take_better(better, std::move(tried));
     if (better->seconds == plan.seconds) return plan;
     plan = *std::move(better);
   }
@@ -640,29 +663,33 @@ std::vector<FencePlan> equal_splits(const FenceProblem& problem, std::vector<siz
 }  // namespace
 
 std::optional<FencePlan> op_fence(const FenceProblem& problem) {
-  std::optional<FencePlan> best = first_plan(problem);
-  if (best) best = improved(problem, *std::move(best));
+  const std::vector<std::vector<size_t>> communities = ordered_communities(problem);
+  const std::vector<std::vector<size_t>> classes = classes_of(problem);
+  std::optional<FencePlan> best = first_plan(problem, communities);
+  if (best) best = improved(problem, classes, *std::move(best));
   std::vector<size_t> by_id(problem.speed.size()), along;
   std::iota(by_id.begin(), by_id.end(), size_t{0});
   std::vector<FencePlan> starts = equal_splits(problem, by_id);
-  for (const auto& community : ordered_communities(problem)) {
+  for (const auto& community : communities) {
     along.insert(along.end(), community.begin(), community.end());
     take_better(best, best_cuts(problem, community, kInfinity));
   }
   for (FencePlan& plan : equal_splits(problem, along)) starts.push_back(std::move(plan));
   for (FencePlan& plan : starts) {
-    if (plan.seconds < kInfinity) take_better(best, improved(problem, std::move(plan)));
+    if (plan.seconds < kInfinity) take_better(best, improved(problem, classes, std::move(plan)));
   }
   constexpr size_t kLimits = 12;
-  Beam beam(problem);
+  Beam beam(problem, classes);
   for (const double limit : limits_of(problem, kLimits)) {
-    if (auto found = beam.best(limit)) take_better(best, improved(problem, *std::move(found)));
+    // Plans a little slower than the best one may pass it when they are improved.
+    if (auto found = beam.best(limit, best ? 1.2 * best->seconds : kInfinity))
+      take_better(best, improved(problem, classes, *std::move(found)));
   }
   if (!best) return best;
   const double limit = problem.ratio > 0 ? slowest_message(problem, *best) : kInfinity;
   const std::vector<size_t> order = with_all_devices(problem, best->devices);
   if (auto found = best_cuts(problem, order, limit))
-    take_better(best, improved(problem, *std::move(found)));
+    take_better(best, improved(problem, classes, *std::move(found)));
   return best;
 }
 

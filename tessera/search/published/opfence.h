@@ -54,6 +54,8 @@ std::vector<double> top_k_ratios(const std::vector<double>& times, double ratio,
 double compressed_share(double k, double phi);
 // Returns the same with bitmaps where the problem has them.
 double compressed_share(const FenceProblem& problem, double k);
+// Returns the k up to which a message is sent dense, because it would not become smaller.
+double dense_up_to(const FenceProblem& problem);
 
 // Returns the plan with ratios that are no greater than needed: a message that hides behind the
 // slowest device is compressed no further, and dense if it hides dense. The latency, which no codec

@@ -194,10 +194,35 @@ TEST(OpFence, ABitmapIsSentWhereItIsSmaller) {
   problem.phi = 2;  // float32 values with int32 indices
   problem.value_share = 1;
   problem.bitmap_share = 1.0 / 32;
-  EXPECT_DOUBLE_EQ(compressed_share(problem, 1.5), 1);  // dense
+  EXPECT_DOUBLE_EQ(dense_up_to(problem), 32.0 / 31);
+  EXPECT_DOUBLE_EQ(compressed_share(problem, 1.03), 1);
+  EXPECT_DOUBLE_EQ(compressed_share(problem, 1.5), 1 / 1.5 + 1.0 / 32);
   EXPECT_DOUBLE_EQ(compressed_share(problem, 10), 0.1 + 1.0 / 32);
   EXPECT_DOUBLE_EQ(compressed_share(problem, 32), 2.0 / 32);  // both are equal
   EXPECT_DOUBLE_EQ(compressed_share(problem, 100), 0.02);
+}
+
+// Messages that hide behind the slowest device are compressed no further than that.
+TEST(OpFence, RatiosAreNoGreaterThanWhatHides) {
+  FenceProblem problem;
+  problem.work = {4, 4, 4};
+  problem.bytes = {10, 40, 0};
+  problem.memory = {0, 0, 0};
+  problem.speed = {1, 1, 1};
+  problem.capacity = {1, 1, 1};
+  problem.latency_seconds.assign(3, std::vector<double>(3, 0.5));
+  problem.bytes_per_second.assign(3, std::vector<double>(3, 8));
+  problem.micro_batches = 8;
+  problem.ratio = 100;
+  problem.phi = 2;
+  // Dense the messages take 2 (0.5 + 10/8) = 3.5 and 2 (0.5 + 40/8) = 11 s, the devices 4 s.
+  const FencePlan plan = fence_plan(problem, {0, 1, 2}, {1, 2, 3});
+  const FencePlan hidden = with_hidden_ratios(problem, plan);
+  EXPECT_GT(plan.ratios[0], 60);
+  EXPECT_DOUBLE_EQ(hidden.ratios[0], 1);
+  EXPECT_DOUBLE_EQ(hidden.ratios[1],
+                   2 / ((4 - 1.0) / (11 - 1)));  // in 3 s of 10 beside the latency
+  EXPECT_DOUBLE_EQ(hidden.seconds, 12 + 3.5 + 4 + 7 * 4);
 }
 
 // Identical jobs go through compute and links by turns (section 3), all forwards and then all
