@@ -68,7 +68,9 @@ struct Inference {
   std::vector<double> cross_latency_s;  // median between two racks, row-major
   double probability = 0;               // of this partition, among all that were tried
   std::vector<double> sure_of;          // by machine: probability that it is in its rack
-  double misfit = 0;  // median relative difference between rates measured and rates of the model
+  // Median relative error of the rates that the model knows well: of pairs limited by their cards, and
+  // of sums of pairs limited by a way up.
+  double misfit = 0;
   std::vector<int64_t> slow_machines;  // card below 0.8 of the median card
   std::vector<int64_t> late_machines;  // latencies above twice the median of the others'
   std::vector<int64_t> slow_racks;     // way up below 0.8 of the median

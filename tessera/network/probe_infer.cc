@@ -19,6 +19,7 @@ constexpr double kLeastGap = 1.5;   // factor between latencies in a rack and ac
 constexpr double kFast = 0.85;      // part of the cards' rate: the pair did not share a way up
 constexpr double kSlow = 0.8;       // part of the others' rate: slow
 constexpr double kLate = 2;         // times the others' latency: late
+constexpr double kMostMisfit = 9;   // of one squared error in units of the noise
 constexpr double kTemperature = 2;  // the model is not exact: differences of scores count half
 constexpr int64_t kMostRacksAtRandom = 4;
 constexpr int kRandomStarts = 8;
@@ -92,12 +93,13 @@ class Search {
 
   // Returns the log of the sum of the posteriors of all partitions that were tried, relative to the
   // best, over those for which `counts` holds. Partitions with the same groups count once.
+  // `temperature` divides the differences of scores.
   template <class F>
-  double weight(const F& counts) const {
+  double weight(double temperature, const F& counts) const {
     double best = -kUnlimited, sum = 0;
     for (const auto& [racks, value] : groups_) best = std::max(best, value);
     for (const auto& [racks, value] : groups_) {
-      if (counts(racks)) sum += std::exp((value - best) / kTemperature);
+      if (counts(racks)) sum += std::exp((value - best) / temperature);
     }
     return sum;
   }
@@ -266,6 +268,14 @@ std::vector<Estimate> estimate_cards(const ProbeMeasurements& measured, const Sc
   return out;
 }
 
+// Returns the mean squared error in units of the noise, about 1 for a model that fits.
+double lack_of_fit(const std::vector<double>& errors, double noise) {
+  std::vector<double> squares;
+  for (const double error : errors)
+    squares.push_back(std::min(kMostMisfit, error * error / noise / noise));
+  return mean(squares);
+}
+
 std::vector<int64_t> below_share(const std::vector<Estimate>& estimates) {
   std::vector<double> rates;
   for (const Estimate& one : estimates) {
@@ -364,13 +374,8 @@ Inference infer(const ProbeMeasurements& measured, const std::vector<int64_t>& k
   out.rack = renumbered(numbered);
   const int64_t groups = count_racks(out.rack);
   out.cards = estimate_cards(measured, search.scorer(), racks, uplinks);
-  std::vector<double> misfits;
-  for (const ProbeRound& round : measured.rounds) {
-    const std::vector<double> fair = fair_round(round, racks, search.scorer().cards(), uplinks);
-    for (size_t i = 0; i < round.size(); ++i)
-      misfits.push_back(std::abs(round[i].rate / fair[i] - 1));
-  }
-  out.misfit = median(misfits);
+  const std::vector<double> errors = search.scorer().errors(racks, uplinks);
+  out.misfit = median(errors);
   if (groups > 1) {
     out.uplinks.resize(static_cast<size_t>(groups));
     for (size_t i = 0; i < racks.size(); ++i) {
@@ -389,11 +394,16 @@ Inference infer(const ProbeMeasurements& measured, const std::vector<int64_t>& k
     }
   }
   if (known_rack.empty()) {
-    const double all = search.weight([](const Racks&) { return true; });
-    out.probability = search.weight([&](const Racks& one) { return one == out.rack; }) / all;
+    // Rates that differ more from the best model than noise can explain, as on busy hosts, make it
+    // less sure.
+    const double temperature =
+        kTemperature * std::max(1.0, lack_of_fit(errors, search.scorer().noise()));
+    const double all = search.weight(temperature, [](const Racks&) { return true; });
+    out.probability =
+        search.weight(temperature, [&](const Racks& one) { return one == out.rack; }) / all;
     for (size_t i = 0; i < racks.size(); ++i) {
       // The machine has the same neighbours.
-      const double same = search.weight([&](const Racks& one) {
+      const double same = search.weight(temperature, [&](const Racks& one) {
         for (size_t j = 0; j < one.size(); ++j) {
           if ((one[j] == one[i]) != (out.rack[j] == out.rack[i])) return false;
         }

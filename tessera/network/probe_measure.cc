@@ -42,7 +42,7 @@ constexpr double kWarmUpBytes = 192 << 10;
 constexpr double kMostForWarmUp = 2;  // seconds of a window
 constexpr double kChunksAWindow = 100;
 constexpr int64_t kDepth = 8, kMostDepth = 64;  // chunks on their way in each direction
-constexpr int64_t kLeastRounds = 8, kUsualRounds = 16;
+constexpr int64_t kLeastRounds = 8, kUsualRounds = 16, kMostRounds = 64;
 constexpr int64_t kCrossingRounds = 4;  // that are enough for the ways up
 constexpr double kSureProbability = 0.99, kSureError = 0.03;
 constexpr int64_t kEchoTag = 1, kBulkTag = 2;
@@ -476,7 +476,7 @@ class Probe {
     say("first pairs");
     lead_round(matching(n, options_.seed, 0), kPilotWindow);
     window_ = kPilotWindow;
-    const int64_t most = std::max(kUsualRounds, 2 * n);
+    const int64_t most = std::max(kMostRounds, 4 * n);
     int64_t random = 0, crossing = 0;
     for (int64_t r = 0; r < most; ++r) {
       const double window = next_window(std::max(kLeastRounds, kUsualRounds - r));

@@ -203,10 +203,23 @@ Scorer::Scorer(const ProbeMeasurements& measured)
   }
 }
 
+std::vector<double> Scorer::errors(const std::vector<int64_t>& rack,
+                                   const std::vector<double>& uplinks) const {
+  std::vector<double> known;
+  rates(rack, uplinks, &known);
+  return known;
+}
+
 // Returns the log likelihood of the rates. If one way up limits several flows, their sum counts as
 // one rate, and the parts that each gets count loosely.
-double Scorer::rates(const std::vector<int64_t>& rack, const std::vector<double>& uplinks) const {
+double Scorer::rates(const std::vector<int64_t>& rack, const std::vector<double>& uplinks,
+                     std::vector<double>* known) const {
   double value = 0;
+  const auto tight = [&](double ratio) {
+    const double error = std::log(ratio);
+    value += log_density(error, noise_);
+    if (known != nullptr) known->push_back(std::abs(error));
+  };
   std::vector<double> seen(uplinks.size()), expected(uplinks.size());
   std::vector<int64_t> count(uplinks.size());
   Filler filled;
@@ -218,7 +231,7 @@ double Scorer::rates(const std::vector<int64_t>& rack, const std::vector<double>
     std::fill(count.begin(), count.end(), 0);
     for (size_t i = 0; i < round.size(); ++i) {
       if (filled.limit[i] == kOnCore) {
-        value += log_density(std::log(round[i].rate / filled.rates[i]), noise_);
+        tight(round[i].rate / filled.rates[i]);
         continue;
       }
       const auto g = static_cast<size_t>(filled.limit[i]);
@@ -233,7 +246,7 @@ double Scorer::rates(const std::vector<int64_t>& rack, const std::vector<double>
                log_density(std::log(round[i].rate / filled.rates[i]), kShareNoise);
     }
     for (size_t g = 0; g < uplinks.size(); ++g) {
-      if (count[g] > 0) value += log_density(std::log(seen[g] / expected[g]), noise_);
+      if (count[g] > 0) tight(seen[g] / expected[g]);
     }
   }
   return value;

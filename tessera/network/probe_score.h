@@ -31,10 +31,17 @@ class Scorer {
   explicit Scorer(const ProbeMeasurements& measured);
   // `rack` of a machine is kOnCore or a number from 0 to racks - 1.
   Score score(const std::vector<int64_t>& rack, int64_t racks) const;
+  // Returns the relative errors of the rates that the model knows well: of pairs that their cards
+  // limit, and of the sums of those that a way up limits.
+  std::vector<double> errors(const std::vector<int64_t>& rack,
+                             const std::vector<double>& uplinks) const;
   const std::vector<double>& cards() const { return cards_; }
+  double noise() const { return noise_; }
 
  private:
-  double rates(const std::vector<int64_t>& rack, const std::vector<double>& uplinks) const;
+  // Adds the errors that errors() returns to `known`, unless it is null.
+  double rates(const std::vector<int64_t>& rack, const std::vector<double>& uplinks,
+               std::vector<double>* known = nullptr) const;
   // Sets `farther` if the racks are clearly farther from each other than their machines.
   double latencies(const std::vector<int64_t>& rack, bool& farther) const;
   void fit_uplinks(const std::vector<int64_t>& rack, int64_t racks, Score& out) const;

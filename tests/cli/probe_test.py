@@ -39,11 +39,8 @@ class Read(CliTest):
             self.assertEqual(sum(map(len, found["clusters"])), len(found["machines"]), name)
 
     def test_files_are_put_together(self):
-        self.write("slow.toml", "")
         first = self.path("first.toml")
         self.expect_text("probe", "--from", data("topology.conf"), "--from", data("nccl.xml"), "--like", "dgx-h100", "-o", first)
-        inspected = self.expect_json("inspect", first, "--json")
-        self.assertIn("18", json.dumps(inspected))
         with open(first, encoding="utf-8") as file:
             text = file.read()
         self.assertIn("devices = 2\n", text)  # of the node that NCCL saw
@@ -66,7 +63,7 @@ class Read(CliTest):
         self.assertIn('hosts = ["a", "b"]', cluster)
         self.assertIn("devices = 4\n", cluster)
         hosts = self.write("hosts", "n3\nn44\n")
-        self.expect_error(2, f"host 'n44': expected a node of {data('topology.conf')}, found none, did you mean 'n4'?", "probe", "--from",
+        self.expect_error(2, f"host 'n44': expected a node of {data('topology.conf')}, found none, did you mean 'n14'?", "probe", "--from",
                           data("topology.conf"), "--hosts", hosts)
 
     def test_wrong_input(self):

@@ -66,19 +66,36 @@ Result<Network> with_hosts(const Known& known, const std::vector<HostLine>& host
   return some;
 }
 
-// Returns the types of the nodes: those of --like, of the cluster file of --from, or this machine
-// with `devices` each.
-Result<std::vector<NodeType>> node_types(const ProbeCommand& options,
+// Returns the type of each node of a cluster that has host names, by name.
+std::map<std::string, NodeType> types_by_host(const Cluster& cluster) {
+  std::map<std::string, NodeType> types;
+  size_t node = 0;
+  for (const ClusterPart& part : cluster.parts) {
+    for (int64_t i = 0; i < part.nodes; ++i, ++node) {
+      if (node < cluster.hosts.size()) types[cluster.hosts[node]] = part.type;
+    }
+  }
+  return types;
+}
+
+// Returns the types of the nodes: those of --like or of the cluster file of --from (of the host of
+// the same name, else of the first node), or this machine with `devices` each.
+Result<std::vector<NodeType>> node_types(const ProbeCommand& options, const Network& network,
                                          const std::vector<int64_t>& devices) {
   std::string like = options.like;
   for (const std::string& file : options.from) {
     if (like.empty() && file.ends_with(".toml")) like = file;
   }
+  std::vector<NodeType> types;
   if (!like.empty()) {
     TESSERA_TRY(const Cluster cluster, load_cluster(like));
-    return std::vector<NodeType>{cluster.parts.front().type};
+    const auto by_host = types_by_host(cluster);
+    for (const NetworkNode& node : network.nodes) {
+      const auto found = by_host.find(node.name);
+      types.push_back(found == by_host.end() ? cluster.parts.front().type : found->second);
+    }
+    return types;
   }
-  std::vector<NodeType> types;
   for (const int64_t count : devices) {
     NodeType type = local_cluster(count, nullptr).parts.front().type;
     type.name = "host";
@@ -90,7 +107,7 @@ Result<std::vector<NodeType>> node_types(const ProbeCommand& options,
 // Writes the cluster file. `said` are lines for its head.
 Status write_cluster(const ProbeCommand& options, const Network& network,
                      const std::vector<int64_t>& devices, const std::string& said) {
-  TESSERA_TRY(const auto types, node_types(options, devices));
+  TESSERA_TRY(const auto types, node_types(options, network, devices));
   std::string name = std::filesystem::path(options.out).stem().string();
   if (name.empty()) name = "probed";
   TESSERA_TRY(const Cluster cluster, network::to_cluster(network, name, types));
@@ -110,9 +127,9 @@ Status write_cluster(const ProbeCommand& options, const Network& network,
 std::string text_of(const Network& network) {
   std::map<std::string, std::vector<std::string>> below;
   for (const NetworkNode& node : network.nodes) below[node.below].push_back(node.name);
-  std::string out = fmt::format(
-      "{} below {}\n", plural(std::ssize(network.nodes), "host"),
-      plural(std::ssize(network.switches), "switch") + (network.switches.size() == 1 ? "" : ""));
+  const size_t switches = network.switches.size();
+  std::string out = fmt::format("{} below {} {}\n", plural(std::ssize(network.nodes), "host"),
+                                switches, switches == 1 ? "switch" : "switches");
   for (const network::NetworkSwitch& one : network.switches) {
     const auto hosts = below.find(one.name);
     if (hosts == below.end()) continue;
