@@ -171,6 +171,8 @@ std::string kinds_table(const PlanOrder& found) {
   return "\n" + table.to_string();
 }
 
+Json order_json(const DeviceOrder& order) { return order.empty() ? Json() : Json(to_toml(order)); }
+
 Json plan_json(const OrderCommand& options, const Compiled& planned, const PlanOrder& found) {
   Json kinds = Json::array(), layings = Json::array();
   for (const KindTime& kind : found.kinds) {
@@ -182,14 +184,13 @@ Json plan_json(const OrderCommand& options, const Compiled& planned, const PlanO
   }
   for (const LayingTime& laying : found.layings) {
     if (layings.size() == kMostLayings) break;
-    layings.push_back({{"device_order", laying.order.empty() ? Json() : Json(to_toml(laying.order))},
-                       {"seconds", laying.seconds}});
+    layings.push_back({{"device_order", order_json(laying.order)}, {"seconds", laying.seconds}});
   }
   return {{"model", planned.model->spec},
           {"plan", plan_label(options.plan)},
           {"ranks", planned.ranks()},
           {"batch", planned.batch},
-          {"device_order", found.device_order.empty() ? Json() : Json(to_toml(found.device_order))},
+          {"device_order", order_json(found.device_order)},
           {"order", found.machines},
           {"devices", found.devices},
           {"kinds", std::move(kinds)},
