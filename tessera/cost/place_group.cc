@@ -159,7 +159,7 @@ class SwitchTree {
       double latency = top < 0 ? 0 : at(top).latency_s;
       if (const FabricPath* path = path_between(a, b)) {
         latency = path->latency_s;
-        // Of a message only the sender's side has nodes at work.
+        // While a message moves, only the sender's side has nodes at work.
         const auto [fewer, more] = std::minmax({sharing(a), sharing(b)});
         narrow({most, path->rate, std::max<int64_t>(1, fewer > 0 ? fewer : more)}, out);
       }

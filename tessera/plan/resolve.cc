@@ -13,6 +13,7 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/plan/ahead_split.h"
 #include "tessera/plan/halos.h"
+#include "tessera/plan/islands.h"
 #include "tessera/plan/micro_batches.h"
 #include "tessera/plan/plan.h"
 #include "tessera/plan/selection.h"

@@ -251,8 +251,8 @@ Result<int> order_plan(const OrderCommand& given, const NamedNetwork& network) {
     Plan plan = planned.plan().plan;
     plan.device_order = searched->device_order;
     TESSERA_TRY_VOID(write_file(options.out, to_toml(plan)));
-    for (const int64_t machine : searched->machines) {
-      const auto number = static_cast<size_t>(machine);
+    for (const int64_t at : searched->machines) {
+      const auto number = static_cast<size_t>(at);
       for (int64_t d = 0; d < network.network->machines[number].devices; ++d)
         found.devices.push_back({network.hosts[number], d});
     }

@@ -367,8 +367,8 @@ std::vector<std::vector<size_t>> classes_of(const FenceProblem& problem) {
 }
 
 // Returns all plans that differ from `plan` in one op moved over a border, in two swapped devices
-// (one may be unused), or in a device whose ops go to a neighbour. Of unused devices of a class, and
-// of swaps within a class, only those that make a difference.
+// (one may be unused), or in a device whose ops go to a neighbour. Unused devices of a class, and swaps
+// within a class, are tried only where they make a difference.
 std::vector<FencePlan> neighbours_of(const FenceProblem& problem,
                                      const std::vector<std::vector<size_t>>& classes,
                                      const FencePlan& plan) {

@@ -32,8 +32,8 @@ struct FenceProblem {
   double messages = 2;  // messages over each border: activation and gradient
   double ratio = 0;     // r; 0: all messages are dense
   double phi = 3;
-  // Of a message that says by a bit for each element which are kept, as shares of the dense bytes:
-  // the values at k = 1, and the bits. It is sent where it is smaller; bitmap_share 0: never.
+  // The sizes of a message that says by a bit for each element which are kept, as shares of the dense
+  // bytes: the values at k = 1, and the bits. It is sent where it is smaller; bitmap_share 0: never.
   double value_share = 0, bitmap_share = 0;
 };
 struct FencePlan {
@@ -70,7 +70,7 @@ double modularity(const Matrix& weights, const std::vector<size_t>& communities)
 // Finds a plan by the published heuristic, and improves it. The heuristic finds communities and a
 // path over them, cuts the ops between communities where few bytes pass and near each community's
 // share of the work, and orders the devices of a community along their best links. Then single ops
-// are moved and devices are swapped or dropped as long as that gains. The same is done from the
+// are moved and devices are swapped or dropped as long as that gains. This is also done from the
 // splits into equal numbers of ops and into equal work, over the devices by number and along the
 // path, so the answer is never slower than these, and from plans that a beam search builds op by
 // op. At last the best order of devices gets its best cuts by a dynamic program. Returns nothing if no start fits the devices.
