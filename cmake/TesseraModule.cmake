@@ -1,5 +1,6 @@
 # tessera_module(<name>
 #                [DEPS <module>...]                        modules that this one may include
+#                [HEADERS <module>...]                     modules whose interfaces it may include, without linking them
 #                [LINK <library>...]                       third-party libraries that show in its headers
 #                [PRIVATE_LINK <library>...]               third-party libraries that only its sources see
 #                [BACKEND <folder> <stub folder> <condition>]...
@@ -125,7 +126,7 @@ ${also_slow}
 endfunction()
 
 function(tessera_module name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "ALSO_SLOW" "" "DEPS;LINK;PRIVATE_LINK;BACKEND;EXCLUDE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "ALSO_SLOW" "" "DEPS;HEADERS;LINK;PRIVATE_LINK;BACKEND;EXCLUDE")
   set(target tessera_${name})
   tessera_glob(files)
 
@@ -168,6 +169,9 @@ function(tessera_module name)
   add_library(tessera::${name} ALIAS ${target})
   tessera_batch(${target})
   target_include_directories(${target} PUBLIC "${include_dir}")
+  foreach(module IN LISTS arg_HEADERS)
+    target_include_directories(${target} PUBLIC "${CMAKE_BINARY_DIR}/include/${module}")
+  endforeach()
   target_include_directories(${target} SYSTEM BEFORE PUBLIC "${TESSERA_FMT_INCLUDE_DIR}")
   target_link_libraries(${target}
     PUBLIC ${dependencies} ${arg_LINK}

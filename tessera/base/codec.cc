@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstdlib>
+#include <optional>
 #include <set>
+#include <utility>
 
 #include "tessera/base/text.h"
 
@@ -13,50 +15,104 @@ namespace tessera {
 namespace {
 
 constexpr std::string_view kTopKPrefix = "topk:";
+constexpr std::string_view kDctPrefix = "dct:";
+constexpr std::string_view kDecayPrefix = "decay=";
+
+// Reads a number in (0, 1].
+std::optional<double> parse_share(std::string_view text) {
+  const auto number = parse_double(text);
+  if (!number || !(*number > 0) || *number > 1) return std::nullopt;
+  return *number;
+}
+
+Result<Codec> parse_kind(std::string_view text) {
+  for (const auto& [name, kind] : {std::pair{"int8", Codec::Kind::kInt8},
+                                   {"int4", Codec::Kind::kInt4},
+                                   {"float16", Codec::Kind::kFloat16},
+                                   {"bfloat16", Codec::Kind::kBFloat16}}) {
+    if (text == name) return Codec{.kind = kind};
+  }
+  if (text.starts_with(kTopKPrefix)) {
+    const auto ratio = parse_share(text.substr(kTopKPrefix.size()));
+    if (ratio) return Codec{.kind = Codec::Kind::kTopK, .ratio = *ratio};
+    return invalid_input(fmt::format("expected topk:R with 0 < R <= 1, found '{}'", text));
+  }
+  if (text.starts_with(kDctPrefix)) {
+    const auto kept = parse_int(text.substr(kDctPrefix.size()));
+    if (kept && *kept >= 1 && *kept <= kDctSide * kDctSide)
+      return Codec{.kind = Codec::Kind::kDct, .kept = *kept};
+    return invalid_input(
+        fmt::format("expected dct:K with 1 <= K <= {}, found '{}'", kDctSide * kDctSide, text));
+  }
+  return invalid_input(fmt::format(
+      "expected a codec (int8, int4, float16, bfloat16, topk:R, dct:K), found '{}'; nearest: '{}'",
+      text, nearest(text, {"int8", "int4", "float16", "bfloat16", "topk:0.01", "dct:32"})));
+}
 
 }  // namespace
 
 Result<Codec> parse_codec(std::string_view text) {
-  if (text == "int8") return Codec{Codec::Kind::kInt8, 0};
-  if (text == "float16") return Codec{Codec::Kind::kFloat16, 0};
-  if (text == "bfloat16") return Codec{Codec::Kind::kBFloat16, 0};
-  if (text.starts_with(kTopKPrefix)) {
-    const std::string number(text.substr(kTopKPrefix.size()));
-    char* end = nullptr;
-    const double ratio = std::strtod(number.c_str(), &end);
-    if (!number.empty() && *end == '\0' && ratio > 0 && ratio <= 1)
-      return Codec{Codec::Kind::kTopK, ratio};
-    return invalid_input(fmt::format("expected topk:R with 0 < R <= 1, found '{}'", text));
+  const size_t comma = text.find(',');
+  TESSERA_TRY(Codec codec, parse_kind(text.substr(0, comma)));
+  if (comma == std::string_view::npos) return codec;
+  const std::string_view rest = trim(text.substr(comma + 1));
+  const auto decay =
+      rest.starts_with(kDecayPrefix) ? parse_share(rest.substr(kDecayPrefix.size())) : std::nullopt;
+  if (!decay) {
+    return invalid_input(
+        fmt::format("expected a codec and ',decay=R' with 0 < R <= 1, found '{}'", text));
   }
-  return invalid_input(
-      fmt::format("expected a codec (int8, float16, bfloat16, topk:R), found '{}'; nearest: '{}'",
-                  text, nearest(text, {"int8", "float16", "bfloat16", "topk:0.01"})));
+  codec.decay = *decay;
+  return codec;
 }
 
 std::string codec_text(const Codec& codec) {
+  std::string out;
   switch (codec.kind) {
-    case Codec::Kind::kInt8: return "int8";
-    case Codec::Kind::kFloat16: return "float16";
-    case Codec::Kind::kBFloat16: return "bfloat16";
-    case Codec::Kind::kTopK: return fmt::format("{}{}", kTopKPrefix, codec.ratio);
+    case Codec::Kind::kInt8: out = "int8"; break;
+    case Codec::Kind::kInt4: out = "int4"; break;
+    case Codec::Kind::kFloat16: out = "float16"; break;
+    case Codec::Kind::kBFloat16: out = "bfloat16"; break;
+    case Codec::Kind::kTopK: out = fmt::format("{}{}", kTopKPrefix, codec.ratio); break;
+    case Codec::Kind::kDct: out = fmt::format("{}{}", kDctPrefix, codec.kept); break;
   }
-  return "?";
+  return codec.decay == 1 ? out : fmt::format("{},{}{}", out, kDecayPrefix, codec.decay);
 }
 
 int64_t kept_elements(const Codec& codec, int64_t elements) {
+  if (codec.kind == Codec::Kind::kDct) {
+    constexpr int64_t kChunk = kDctSide * kDctSide;
+    return codec.kept * ((elements + kChunk - 1) / kChunk);
+  }
   if (codec.kind != Codec::Kind::kTopK) return elements;
   const auto kept = static_cast<int64_t>(std::floor(codec.ratio * static_cast<double>(elements)));
   return std::min(elements, std::max<int64_t>(1, kept));
 }
 
+int top_index_bits(int64_t elements) {
+  return std::max(1, static_cast<int>(std::bit_width(static_cast<uint64_t>(elements - 1))));
+}
+
+bool top_has_bitmap(int64_t kept, int64_t elements) {
+  return elements < kept * top_index_bits(elements);
+}
+
+int64_t top_index_bytes(int64_t kept, int64_t elements) {
+  return (std::min(elements, kept * top_index_bits(elements)) + 7) / 8;
+}
+
 namespace {
 
 int64_t encoded_bytes(const Codec& codec, int64_t elements) {
+  const int64_t scales = 4 * ((elements + kIntegerChunk - 1) / kIntegerChunk);
+  const int64_t kept = kept_elements(codec, elements);
   switch (codec.kind) {
-    case Codec::Kind::kInt8: return elements + 4 * ((elements + kInt8Chunk - 1) / kInt8Chunk);
+    case Codec::Kind::kInt8: return elements + scales;
+    case Codec::Kind::kInt4: return (elements + 1) / 2 + scales;
     case Codec::Kind::kFloat16:
     case Codec::Kind::kBFloat16: return 2 * elements;
-    case Codec::Kind::kTopK: return 8 * kept_elements(codec, elements);
+    case Codec::Kind::kTopK: return 4 * kept + top_index_bytes(kept, elements);
+    case Codec::Kind::kDct: return 6 * kept;
   }
   return 0;
 }

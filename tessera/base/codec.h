@@ -17,21 +17,34 @@ namespace tessera {
 
 struct Codec {
   enum class Kind : uint8_t {
-    // For each kInt8Chunk elements a float32 scale, followed by one signed byte for each element
+    // For each kIntegerChunk elements a float32 scale, followed by one signed byte (kInt8) or half a
+    // byte (kInt4) for each element
     kInt8,
+    kInt4,
     kFloat16,
     kBFloat16,
-    // The K = max(1, floor(ratio n)) elements of largest magnitude are sent, each as a float32
-    // value and an int32 index; the others are 0.
+    // The K = max(1, floor(ratio n)) elements of largest magnitude are sent as float32 values; the
+    // others are 0. Where they are takes ceil(log2 n) bits for each, or one bit for each of all n
+    // elements if that is less.
     kTopK,
+    // The elements are cut into chunks of kDctSide x kDctSide. Of the discrete cosine transform of
+    // each chunk, the `kept` coefficients of largest magnitude are sent, each as a float32 value and
+    // a 16-bit index (DeMo, arXiv 2411.19870).
+    kDct,
   };
   Kind kind = Kind::kInt8;
   double ratio = 0;  // for kTopK: the share of the elements that is sent, in (0, 1]
+  int64_t kept = 0;  // for kDct: coefficients of a chunk that are sent
+  // The factor by which a residual of error feedback shrinks before the next message, in (0, 1].
+  double decay = 1;
   friend bool operator==(const Codec&, const Codec&) = default;
 };
-inline constexpr int64_t kInt8Chunk = 128;
+inline constexpr int64_t kIntegerChunk = 128;
+inline constexpr int64_t kDctSide = 64;
 
-Result<Codec> parse_codec(std::string_view text);  // "int8", "float16", "bfloat16", "topk:0.01"
+// Reads "int8", "int4", "float16", "bfloat16", "topk:0.01" or "dct:32", each optionally followed by
+// ",decay=0.999".
+Result<Codec> parse_codec(std::string_view text);
 std::string codec_text(const Codec& codec);
 
 // The codec of a transfer. With `error_feedback`, the error that the codec makes in a message is
@@ -42,7 +55,13 @@ struct Compression {
   friend bool operator==(const Compression&, const Compression&) = default;
 };
 
-int64_t kept_elements(const Codec& codec, int64_t elements);  // K for kTopK, else all elements
+// Returns how many values a message has: K for kTopK, those of all chunks for kDct, else all elements.
+int64_t kept_elements(const Codec& codec, int64_t elements);
+// Returns the bytes that say which elements a kTopK message has, and whether they are a bit for each
+// of all elements.
+int64_t top_index_bytes(int64_t kept, int64_t elements);
+bool top_has_bitmap(int64_t kept, int64_t elements);
+int top_index_bits(int64_t elements);  // bits of one index
 // Returns whether the codec makes a message smaller. If not, the message is sent without the codec.
 // message_bytes() returns the bytes of the message in the form in which it is sent.
 bool is_smaller(const Codec& codec, DType dtype, int64_t elements);

@@ -114,6 +114,7 @@ void add_inspect(Commands& commands);
 void add_profile(Commands& commands);
 void add_diff(Commands& commands);
 void add_launch(Commands& commands);
+void add_probe(Commands& commands);
 void add_rescale(Commands& commands);
 void add_sample(Commands& commands);
 void add_evaluate(Commands& commands);

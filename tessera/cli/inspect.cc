@@ -83,6 +83,7 @@ Result<Compiled> compile_for(const InspectOptions& options, const std::string& m
     TESSERA_TRY(texts.plan, find_auto({plan, model, options.batch, options.precision, &cluster,
                                        std::nullopt, 0, texts.optimizer}));
   }
+  texts.takes_outer = true;
   return compile(texts);
 }
 

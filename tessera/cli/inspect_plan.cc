@@ -206,6 +206,27 @@ std::string memory_table(const std::vector<RoleFacts>& roles) {
   return table.to_string();
 }
 
+// Describes the outer steps of a plan; "" without them. What follows in the text is then about one
+// island.
+std::string outer_text(const Compiled& planned) {
+  if (!planned.outer) return "";
+  const OuterSteps& rule = *planned.outer->plan.outer;
+  std::string out =
+      fmt::format("outer steps: {} islands along axis {}, which exchange nothing for {}; lossy\n",
+                  planned.islands(), rule.axis, plural(rule.interval(), "step"));
+  for (const OuterFragment& fragment : planned.outer->fragments) {
+    int64_t elements = 0;
+    for (const std::string& name : fragment.parameters) {
+      const TensorId id = planned.graph().find_tensor(name);
+      if (id.valid()) elements += planned.graph().tensor(id).elements();
+    }
+    out += fmt::format("  {}: {} parameters, {} to {}\n",
+                       plural(static_cast<int64_t>(fragment.parameters.size()), "tensor"),
+                       grouped(elements), fragment.parameters.front(), fragment.parameters.back());
+  }
+  return out + "One island:\n\n";
+}
+
 std::string roles_text(const InspectOptions& options, const Compiled& planned,
                        const std::vector<RoleFacts>& roles,
                        const std::vector<AxisOnMachine>& axes) {
@@ -214,6 +235,7 @@ std::string roles_text(const InspectOptions& options, const Compiled& planned,
   for (const RoleFacts& facts : roles) {
     sent += static_cast<double>(facts.bytes_sent()) * static_cast<double>(facts.role.ranks);
   }
+  const std::string outer = outer_text(planned);
   std::string out = fmt::format(
       "{}: {} parameters\nplan {}: {}, {}, {}\n"
       "batch {}{}, {} tokens a step; all ranks send {}B a step\n\n",
@@ -226,6 +248,7 @@ std::string roles_text(const InspectOptions& options, const Compiled& planned,
       planned.batch_is_default ? " (default: one sequence a replica and micro-batch)" : "",
       grouped(planned.batch * planned.model->seq),
       sent < 1000 ? short_number(sent) + " " : short_number(sent));
+  out += outer;
   out += "Roles: ranks with the same program up to places. Instructions in the program's text:\n";
   out += instruction_table(roles);
   out += "\nA rank of each role, a step:\n";

@@ -1,9 +1,12 @@
 #include "tessera/comm/coded.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <numbers>
 #include <numeric>
 #include <utility>
 
@@ -51,52 +54,86 @@ void store(std::byte*& at, DType dtype, double value) {
   TESSERA_CHECK(false, "no codec for {}", dtype_name(dtype));
 }
 
-// Returns the scale of a chunk of values: the chunk's largest magnitude over 127. If an element of
-// the chunk is not finite, the scale is infinite, so that every element of the chunk decodes to
-// NaN.
-float int8_scale(const double* values, int64_t n) {
+// Returns the scale of a chunk of values: the chunk's largest magnitude over `most`, the largest
+// integer. If an element of the chunk is not finite, the scale is infinite, so that every element
+// of the chunk decodes to NaN.
+float integer_scale(const double* values, int64_t n, double most) {
   double largest = 0;
   for (int64_t i = 0; i < n; ++i) {
     if (!std::isfinite(values[i])) return std::numeric_limits<float>::infinity();
     largest = std::max(largest, std::abs(values[i]));
   }
-  return static_cast<float>(largest / 127);
+  return static_cast<float>(largest / most);
 }
 
-void encode_int8(const std::vector<double>& values, std::byte* at) {
+// Integers of 8 or 4 bits, one after the other; two of 4 bits share a byte, the first one in its
+// lower half.
+class Integers {
+ public:
+  Integers(const Codec& codec, std::byte* at)
+      : halves_(codec.kind == Codec::Kind::kInt4), at_(at) {}
+  double most() const { return halves_ ? 7 : 127; }
+  void put(int64_t i, double value) {
+    const auto bits = static_cast<uint8_t>(static_cast<int8_t>(value));
+    if (!halves_) {
+      at_[i] = std::byte{bits};
+    } else if (i % 2 == 0) {
+      at_[i / 2] = std::byte{static_cast<uint8_t>(bits & 15U)};
+    } else {
+      at_[i / 2] |= std::byte{static_cast<uint8_t>(bits << 4U)};
+    }
+  }
+  double take(int64_t i) const {
+    if (!halves_) return static_cast<int8_t>(at_[i]);
+    const auto byte = static_cast<uint8_t>(at_[i / 2]);
+    // The four bits are moved to the top of a signed byte, so that the shift back keeps the sign.
+    const auto top = static_cast<int8_t>(i % 2 == 0 ? byte << 4U : byte & 0xF0U);
+    return top / 16;  // exact, because the lower four bits are 0
+  }
+
+ private:
+  bool halves_;
+  std::byte* at_;
+};
+
+std::byte* after_scales(std::byte* at, int64_t n) {
+  return at + 4 * ((n + kIntegerChunk - 1) / kIntegerChunk);
+}
+
+void encode_integers(const Codec& codec, const std::vector<double>& values, std::byte* at) {
   const auto n = static_cast<int64_t>(values.size());
-  std::byte* quotients = at + 4 * ((n + kInt8Chunk - 1) / kInt8Chunk);
-  for (int64_t begin = 0; begin < n; begin += kInt8Chunk) {
-    const int64_t size = std::min(kInt8Chunk, n - begin);
-    const double* chunk = values.data() + begin;
-    const float scale = int8_scale(chunk, size);
+  Integers quotients(codec, after_scales(at, n));
+  for (int64_t begin = 0; begin < n; begin += kIntegerChunk) {
+    const int64_t end = std::min(begin + kIntegerChunk, n);
+    const float scale = integer_scale(values.data() + begin, end - begin, quotients.most());
     put(at, scale);
-    for (int64_t i = 0; i < size; ++i) {
-      const bool usable = scale > 0 && std::isfinite(scale);
-      const double quotient = usable ? std::nearbyint(chunk[i] / static_cast<double>(scale)) : 0.0;
-      put(quotients, static_cast<int8_t>(std::clamp(quotient, -127.0, 127.0)));
+    const bool usable = scale > 0 && std::isfinite(scale);
+    for (int64_t i = begin; i < end; ++i) {
+      const double value = values[static_cast<size_t>(i)];
+      const double quotient = usable ? std::nearbyint(value / static_cast<double>(scale)) : 0.0;
+      quotients.put(i, std::clamp(quotient, -quotients.most(), quotients.most()));
     }
   }
 }
 
-void decode_int8(const std::byte* at, std::vector<double>& values) {
+void decode_integers(const Codec& codec, const std::byte* at, std::vector<double>& values) {
   const auto n = static_cast<int64_t>(values.size());
-  const std::byte* quotients = at + 4 * ((n + kInt8Chunk - 1) / kInt8Chunk);
-  for (int64_t begin = 0; begin < n; begin += kInt8Chunk) {
+  // This cast is safe: the data is only read.
+  const Integers quotients(codec, after_scales(const_cast<std::byte*>(at), n));  // NOLINT
+  for (int64_t begin = 0; begin < n; begin += kIntegerChunk) {
     const auto scale = static_cast<double>(take<float>(at));
-    const int64_t end = std::min(begin + kInt8Chunk, n);
-    for (int64_t i = begin; i < end; ++i)
-      values[static_cast<size_t>(i)] = scale * take<int8_t>(quotients);
+    for (int64_t i = begin; i < std::min(begin + kIntegerChunk, n); ++i)
+      values[static_cast<size_t>(i)] = scale * quotients.take(i);
   }
 }
 
-// Writes the `kept` values of largest magnitude and their indices. Among equal magnitudes the
-// lowest index goes first. A NaN counts as the largest magnitude.
-void encode_top(const std::vector<double>& values, int64_t kept, std::byte* at) {
-  std::vector<int32_t> order(values.size());
+// Returns the indices of the `kept` values of largest magnitude, ascending. Among equal magnitudes
+// the lowest index goes first. A NaN counts as the largest magnitude.
+std::vector<int32_t> largest_of(const double* values, int64_t n, int64_t kept) {
+  std::vector<int32_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), 0);
   const auto magnitude = [&](int32_t i) {
-    const double value = std::abs(values[static_cast<size_t>(i)]);
+    const double value = std::abs(values[i]);
     return std::isnan(value) ? std::numeric_limits<double>::infinity() : value;
   };
   const auto before = [&](int32_t a, int32_t b) {
@@ -104,19 +141,144 @@ void encode_top(const std::vector<double>& values, int64_t kept, std::byte* at) 
     return x != y ? x > y : a < b;
   };
   std::nth_element(order.begin(), order.begin() + (kept - 1), order.end(), before);
-  std::sort(order.begin(), order.begin() + kept);
-  for (int64_t k = 0; k < kept; ++k)
-    put(at, static_cast<float>(values[static_cast<size_t>(order[static_cast<size_t>(k)])]));
-  for (int64_t k = 0; k < kept; ++k) put(at, order[static_cast<size_t>(k)]);
+  order.resize(static_cast<size_t>(kept));
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+// Writes and reads numbers of a few bits each, the lowest bit first.
+void put_bits(std::byte* at, int64_t first, int bits, uint64_t value) {
+  for (int b = 0; b < bits; ++b) {
+    const int64_t place = first + b;
+    if (((value >> static_cast<unsigned>(b)) & 1U) != 0)
+      at[place / 8] |= std::byte{static_cast<uint8_t>(1U << static_cast<unsigned>(place % 8))};
+  }
+}
+uint64_t take_bits(const std::byte* at, int64_t first, int bits) {
+  uint64_t value = 0;
+  for (int b = 0; b < bits; ++b) {
+    const int64_t place = first + b;
+    const auto byte = static_cast<uint8_t>(at[place / 8]);
+    value |= uint64_t{(byte >> static_cast<unsigned>(place % 8)) & 1U} << static_cast<unsigned>(b);
+  }
+  return value;
+}
+
+// Writes the `kept` values of largest magnitude and where they are.
+void encode_top(const std::vector<double>& values, int64_t kept, std::byte* at) {
+  const auto n = static_cast<int64_t>(values.size());
+  const std::vector<int32_t> chosen = largest_of(values.data(), n, kept);
+  for (const int32_t i : chosen) put(at, static_cast<float>(values[static_cast<size_t>(i)]));
+  std::fill_n(at, top_index_bytes(kept, n), std::byte{0});
+  const int bits = top_index_bits(n);
+  const bool bitmap = top_has_bitmap(kept, n);
+  for (int64_t k = 0; k < kept; ++k) {
+    const auto index = static_cast<uint64_t>(chosen[static_cast<size_t>(k)]);
+    if (bitmap) {
+      put_bits(at, static_cast<int64_t>(index), 1, 1);
+    } else {
+      put_bits(at, k * bits, bits, index);
+    }
+  }
 }
 
 void decode_top(const std::byte* at, int64_t kept, std::vector<double>& values) {
-  const std::byte* indices = at + 4 * kept;
+  const auto n = static_cast<int64_t>(values.size());
+  const std::byte* where = at + 4 * kept;
+  if (top_has_bitmap(kept, n)) {
+    for (int64_t i = 0; i < n; ++i) {
+      if (take_bits(where, i, 1) != 0)
+        values[static_cast<size_t>(i)] = static_cast<double>(take<float>(at));
+    }
+    return;
+  }
+  const int bits = top_index_bits(n);
   for (int64_t k = 0; k < kept; ++k) {
-    const auto index = static_cast<size_t>(take<int32_t>(indices));
+    const auto index = static_cast<size_t>(take_bits(where, k * bits, bits));
     TESSERA_CHECK(index < values.size(), "element {} of {}", index, values.size());
     values[index] = static_cast<double>(take<float>(at));
   }
+}
+
+using Chunk = std::array<double, static_cast<size_t>(kDctSide* kDctSide)>;
+
+// Returns the orthonormal matrix of the discrete cosine transform (DCT-II) of kDctSide elements:
+// row k, column i.
+const Chunk& cosines() {
+  static const Chunk matrix = [] {
+    Chunk made;
+    const auto n = static_cast<double>(kDctSide);
+    for (int64_t k = 0; k < kDctSide; ++k) {
+      for (int64_t i = 0; i < kDctSide; ++i) {
+        const double scale = std::sqrt((k == 0 ? 1 : 2) / n);
+        made[static_cast<size_t>(k * kDctSide + i)] =
+            scale * std::cos(std::numbers::pi * static_cast<double>(k) *
+                             (2 * static_cast<double>(i) + 1) / (2 * n));
+      }
+    }
+    return made;
+  }();
+  return matrix;
+}
+
+// Transforms a chunk along both of its sides, forwards or back.
+void transform(Chunk& chunk, bool back) {
+  const Chunk& matrix = cosines();
+  const auto at = [](int64_t row, int64_t column) {
+    return static_cast<size_t>(row * kDctSide + column);
+  };
+  Chunk half;
+  for (int64_t row = 0; row < kDctSide; ++row) {
+    for (int64_t k = 0; k < kDctSide; ++k) {
+      double sum = 0;
+      for (int64_t i = 0; i < kDctSide; ++i)
+        sum += chunk[at(row, i)] * (back ? matrix[at(i, k)] : matrix[at(k, i)]);
+      half[at(row, k)] = sum;
+    }
+  }
+  chunk.fill(0);
+  for (int64_t k = 0; k < kDctSide; ++k) {
+    for (int64_t row = 0; row < kDctSide; ++row) {
+      const double factor = back ? matrix[at(row, k)] : matrix[at(k, row)];
+      for (int64_t column = 0; column < kDctSide; ++column)
+        chunk[at(k, column)] += factor * half[at(row, column)];
+    }
+  }
+}
+
+// Writes the largest coefficients of each chunk. The last chunk is filled up with zeros.
+void encode_dct(const std::vector<double>& values, int64_t kept, std::byte* at) {
+  auto chunk = std::make_unique<Chunk>();
+  for (size_t begin = 0; begin < values.size(); begin += chunk->size()) {
+    chunk->fill(0);
+    const size_t size = std::min(chunk->size(), values.size() - begin);
+    std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(begin), size, chunk->begin());
+    transform(*chunk, false);
+    for (const int32_t i : largest_of(chunk->data(), static_cast<int64_t>(chunk->size()), kept)) {
+      put(at, static_cast<float>((*chunk)[static_cast<size_t>(i)]));
+      put(at, static_cast<uint16_t>(i));
+    }
+  }
+}
+
+void decode_dct(const std::byte* at, int64_t kept, std::vector<double>& values) {
+  auto chunk = std::make_unique<Chunk>();
+  for (size_t begin = 0; begin < values.size(); begin += chunk->size()) {
+    chunk->fill(0);
+    for (int64_t k = 0; k < kept; ++k) {
+      const auto value = static_cast<double>(take<float>(at));
+      const auto index = static_cast<size_t>(take<uint16_t>(at));
+      TESSERA_CHECK(index < chunk->size(), "coefficient {} of {}", index, chunk->size());
+      (*chunk)[index] = value;
+    }
+    transform(*chunk, true);
+    const size_t size = std::min(chunk->size(), values.size() - begin);
+    std::copy_n(chunk->begin(), size, values.begin() + static_cast<std::ptrdiff_t>(begin));
+  }
+}
+
+bool is_integer(const Codec& codec) {
+  return codec.kind == Codec::Kind::kInt8 || codec.kind == Codec::Kind::kInt4;
 }
 
 // Returns the dtype that the codec sends elements in if it is a 16-bit codec; else `dtype`.
@@ -151,7 +313,8 @@ void scatter(DType dtype, const std::vector<double>& values, const ArrayView& to
 std::vector<std::byte> encode_with(const Codec& codec, DType dtype, std::vector<double> values,
                                    float* residual) {
   if (residual == nullptr) return encode(codec, dtype, values);
-  for (size_t i = 0; i < values.size(); ++i) values[i] += static_cast<double>(residual[i]);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] += codec.decay * static_cast<double>(residual[i]);
   std::vector<std::byte> bytes = encode(codec, dtype, values);
   const std::vector<double> arrives =
       decode(codec, dtype, static_cast<int64_t>(values.size()), bytes.data());
@@ -170,10 +333,12 @@ std::vector<std::byte> encode(const Codec& codec, DType dtype, const std::vector
   std::byte* at = bytes.data();
   if (!is_smaller(codec, dtype, n)) {
     for (const double value : values) store(at, dtype, value);
-  } else if (codec.kind == Codec::Kind::kInt8) {
-    encode_int8(values, at);
+  } else if (is_integer(codec)) {
+    encode_integers(codec, values, at);
   } else if (codec.kind == Codec::Kind::kTopK) {
     encode_top(values, kept_elements(codec, n), at);
+  } else if (codec.kind == Codec::Kind::kDct) {
+    encode_dct(values, codec.kept, at);
   } else {
     for (double value : values) {
       if (codec.kind == Codec::Kind::kFloat16 && std::isfinite(value))
@@ -188,10 +353,12 @@ std::vector<double> decode(const Codec& codec, DType dtype, int64_t elements,
                            const std::byte* from) {
   std::vector<double> values(static_cast<size_t>(elements), 0.0);
   const bool coded = is_smaller(codec, dtype, elements);
-  if (coded && codec.kind == Codec::Kind::kInt8) {
-    decode_int8(from, values);
+  if (coded && is_integer(codec)) {
+    decode_integers(codec, from, values);
   } else if (coded && codec.kind == Codec::Kind::kTopK) {
     decode_top(from, kept_elements(codec, elements), values);
+  } else if (coded && codec.kind == Codec::Kind::kDct) {
+    decode_dct(from, codec.kept, values);
   } else {
     const DType stored = coded ? element_dtype(codec, dtype) : dtype;
     for (double& value : values) value = load(from, stored);

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <numeric>
 
 namespace tessera::comm {
@@ -43,9 +44,14 @@ TEST(Codecs, SizesAreFunctionsOfTheNumberOfElements) {
   EXPECT_EQ(bytes("float16", DType::kFloat32, 10), 20);
   EXPECT_EQ(bytes("bfloat16", DType::kFloat64, 10), 20);
   EXPECT_EQ(bytes("bfloat16", DType::kBFloat16, 10), 20);
-  EXPECT_EQ(bytes("topk:0.01", DType::kFloat32, 1000), 80);
-  EXPECT_EQ(bytes("topk:0.01", DType::kFloat32, 50), 8);    // one element at least
-  EXPECT_EQ(bytes("topk:0.5", DType::kFloat32, 100), 400);  // 8 bytes for half of them: as it is
+  EXPECT_EQ(bytes("int4", DType::kFloat32, 129), 65 + 8);
+  EXPECT_EQ(bytes("topk:0.01", DType::kFloat32, 1000), 40 + 13);  // 10 indices of 10 bits
+  EXPECT_EQ(bytes("topk:0.01", DType::kFloat32, 50), 4 + 1);      // one element at least
+  EXPECT_EQ(bytes("topk:0.5", DType::kFloat32, 100), 200 + 13);   // a bit for each of all
+  EXPECT_EQ(bytes("topk:1", DType::kFloat32, 100), 400);          // no smaller than as it is
+  EXPECT_EQ(bytes("dct:32", DType::kFloat32, 4096), 6 * 32);
+  EXPECT_EQ(bytes("dct:32", DType::kFloat32, 4097), 6 * 64);
+  EXPECT_EQ(bytes("dct:32", DType::kFloat32, 40), 160);  // no smaller than as it is
   EXPECT_EQ(bytes("int8", DType::kInt32, 100), 400);
 }
 
@@ -65,6 +71,54 @@ TEST(Codecs, Int8IsWithinHalfAStepOfEachChunk) {
   EXPECT_EQ(round_trip("int8", std::vector<double>(200, 0.0)), std::vector<double>(200, 0.0));
 }
 
+TEST(Codecs, Int4IsWithinHalfAStepOfEachChunk) {
+  const std::vector<double> values = wave(301);
+  const std::vector<double> back = round_trip("int4", values);
+  for (size_t i = 0; i < values.size(); ++i)
+    EXPECT_LE(std::abs(back[i] - values[i]), 1.0 / 7 / 2 * 1.0001) << i;
+  EXPECT_EQ(round_trip("int4", {7, -7, 3, -4, 0, 1, -1, 2.4}),
+            (std::vector<double>{7, -7, 3, -4, 0, 1, -1, 2}));
+}
+
+TEST(Codecs, DctKeepsTheLargestCoefficients) {
+  // A chunk that is one cosine along each side has one coefficient.
+  std::vector<double> values(4096 + 100, 0);
+  for (int row = 0; row < 64; ++row) {
+    for (int column = 0; column < 64; ++column) {
+      values[static_cast<size_t>(64 * row + column)] =
+          std::cos(std::numbers::pi * 3 * (2 * row + 1) / 128) *
+          std::cos(std::numbers::pi * 5 * (2 * column + 1) / 128);
+    }
+  }
+  const std::vector<double> back = round_trip("dct:1", values);
+  for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(back[i], values[i], 1e-6) << i;
+  // All coefficients give the values again, and the transform keeps the sum of squares.
+  std::vector<double> any(4096);
+  for (size_t i = 0; i < any.size(); ++i) any[i] = std::sin(.002 * static_cast<double>(i));
+  std::vector<double> one = round_trip("dct:300", any);
+  double all = 0, kept = 0, dropped = 0;
+  for (size_t i = 0; i < any.size(); ++i) {
+    all += any[i] * any[i];
+    kept += one[i] * one[i];
+    dropped += (any[i] - one[i]) * (any[i] - one[i]);
+  }
+  EXPECT_NEAR(kept + dropped, all, 1e-3 * all);
+  EXPECT_LT(dropped, .01 * all) << "a slow wave has few coefficients";
+}
+
+TEST(Codecs, TopKWritesIndicesOrABitmap) {
+  const std::vector<double> values = wave(200);
+  for (const char* text : {"topk:0.02", "topk:0.3"}) {
+    const std::vector<double> back = round_trip(text, values);
+    const int64_t kept = kept_elements(codec(text), 200);
+    EXPECT_EQ(top_has_bitmap(kept, 200), std::string_view(text) == "topk:0.3");
+    EXPECT_EQ(std::count_if(back.begin(), back.end(), [](double v) { return v != 0; }), kept);
+    for (size_t i = 0; i < back.size(); ++i) {
+      EXPECT_TRUE(back[i] == 0 || std::abs(back[i] - values[i]) < 1e-6) << i;
+    }
+  }
+}
+
 TEST(Codecs, TopKKeepsTheLargestTiesByLowestIndex) {
   const std::vector<double> values{1, -5, 2, 5, 5, 0, 0, 0, 0, 0, 0, 0};
   EXPECT_EQ(round_trip("topk:0.17", values),
@@ -72,7 +126,7 @@ TEST(Codecs, TopKKeepsTheLargestTiesByLowestIndex) {
 }
 
 TEST(Codecs, WhatIsNotFiniteStaysSo) {
-  for (const char* text : {"int8", "float16", "bfloat16", "topk:0.01"}) {
+  for (const char* text : {"int8", "int4", "float16", "bfloat16", "topk:0.01"}) {
     for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {
       std::vector<double> values = wave(200);
       values[77] = bad;
@@ -83,11 +137,18 @@ TEST(Codecs, WhatIsNotFiniteStaysSo) {
 }
 
 TEST(Codecs, ErrorsNameWhatIsMeant) {
-  EXPECT_EQ(parse_codec("int9").error().message,
-            "expected a codec (int8, float16, bfloat16, topk:R), found 'int9'; nearest: 'int8'");
+  EXPECT_EQ(
+      parse_codec("int9").error().message,
+      "expected a codec (int8, int4, float16, bfloat16, topk:R, dct:K), found 'int9'; nearest: "
+      "'int8'");
+  EXPECT_EQ(parse_codec("dct:0").error().message,
+            "expected dct:K with 1 <= K <= 4096, found 'dct:0'");
+  EXPECT_EQ(parse_codec("int8,decay=2").error().message,
+            "expected a codec and ',decay=R' with 0 < R <= 1, found 'int8,decay=2'");
   EXPECT_EQ(parse_codec("topk:2").error().message,
             "expected topk:R with 0 < R <= 1, found 'topk:2'");
-  for (const char* text : {"int8", "float16", "bfloat16", "topk:0.01"})
+  for (const char* text :
+       {"int8", "int4", "float16", "bfloat16", "topk:0.01", "dct:32,decay=0.999"})
     EXPECT_EQ(codec_text(codec(text)), text);
 }
 
@@ -146,7 +207,7 @@ TEST(CodedCalls, GatheredValuesAreTheSameEverywhere) {
                             DType::kFloat32,
                             {range(0, 150), range(150, 106)},
                             {range(0, 256), range(0, 256)}};
-  for (const char* text : {"int8", "float16", "bfloat16", "topk:0.1"}) {
+  for (const char* text : {"int8", "int4", "float16", "bfloat16", "topk:0.1", "dct:8"}) {
     const Outcome outcome = run(what, text, 1, {floats(150, 1), floats(106, 3)});
     EXPECT_EQ(outcome.out[0], outcome.out[1]) << text;
     expect_counted(outcome, what, text);

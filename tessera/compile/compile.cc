@@ -176,6 +176,7 @@ Result<Compiled> Compiler::compile(const CompileTexts& texts) {
     batch = smallest_batch(plan);
     TESSERA_TRY(built, model(texts.model, batch, at_rest));
   }
+  if (plan.outer && !texts.takes_outer) return tl::unexpected(refuse_outer_steps(plan));
   // Each island trains on its share of the batch.
   const int64_t shares = islands(plan);
   if (batch % shares != 0) {

@@ -49,6 +49,7 @@ struct CompileTexts {
   OptimizerSpec optimizer = {};
   bool fetch_gradients = false;         // keep all gradients of parameters to the end of the step
   std::vector<std::string> fetch = {};  // also keep the tensors with these names
+  bool takes_outer = false;             // whether the plan may have outer steps
 };
 
 struct Compiled {
@@ -56,7 +57,7 @@ struct Compiled {
   int64_t batch = 0;
   bool batch_is_default = false;
   DType compute = DType::kFloat32;           // CompileTexts::precision
-  std::unique_ptr<const Lowering> lowering;  // of one island, if the plan has outer steps
+  std::shared_ptr<const Lowering> lowering;  // of one island, if the plan has outer steps
   // The plan's outer steps (plan/outer_steps.h). `model` and `batch` are then those of one island.
   struct Outer {
     Plan plan;  // of all islands

@@ -51,7 +51,13 @@ TEST(Outer, islands_have_programs_of_their_own_and_one_for_all_of_them) {
                with_outer("site = 2, dp = 2, tp = 2", "every = 8, fragments = 2",
                           "split = [ { ops = \"*\", dim = \"batch\", over = \"dp\" },\n"
                           "          { ops = \"blocks.*.mlp\", dim = \"ffn\", over = \"tp\" } ]\n"),
-               8});
+               8,
+               "float32",
+               "",
+               {},
+               false,
+               {},
+               true});
   ASSERT_TRUE(compiled) << compiled.error().message;
   EXPECT_EQ(compiled->islands(), 2);
   EXPECT_EQ(compiled->ranks(), 8);
@@ -90,7 +96,13 @@ TEST(Outer, stages_keep_their_parameters) {
            "site = 3, pp = 2", "every = 4, with = \"int8\", error_feedback = true",
            "stage = [ { ops = \"*\", at = 0 }, { ops = \"{blocks.2,blocks.3,final,head,loss}\", "
            "at = 1 } ]\n"),
-       6});
+       6,
+       "float32",
+       "",
+       {},
+       false,
+       {},
+       true});
   ASSERT_TRUE(compiled) << compiled.error().message;
   const auto programs = lower_and_verify(*compiled->outer->fragments[0].lowering);
   ASSERT_TRUE(programs) << programs.error().message;
@@ -102,7 +114,8 @@ TEST(Outer, stages_keep_their_parameters) {
 
 TEST(Outer, errors_name_the_line) {
   const auto error = [](const std::string& mesh, const std::string& outer, int64_t batch = 4) {
-    const auto compiled = compile({kModel, with_outer(mesh, outer, ""), batch});
+    const auto compiled = compile(
+        {kModel, with_outer(mesh, outer, ""), batch, "float32", "", {}, false, {}, batch != 5});
     return compiled ? std::string("none") : compiled.error().message;
   };
   EXPECT_EQ(error("site = 2", "every = 8, fragments = 8"),
@@ -116,6 +129,9 @@ TEST(Outer, errors_name_the_line) {
             "found 'site'");
   EXPECT_EQ(error("site = 2", "every = 8", 3),
             "<plan>:2: expected a batch that the 2 islands of axis 'site' divide, found 3");
+  EXPECT_EQ(error("site = 2", "every = 8", 5),
+            "<plan>:2: expected a plan without 'outer' here: train, verify, simulate and inspect "
+            "take one with it");
   EXPECT_EQ(error("site = 2", "every = 8, mix = 2"),
             "<plan>:2: 'mix' in outer: expected a number from 0 to 1, found 2");
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "tessera/base/text.h"
@@ -104,7 +105,6 @@ Result<Plan> outer_plan(const Plan& plan, const Lowering& inner,
   out.mesh = plan.mesh;
   out.device_order = plan.device_order;
   out.stage_axis = plan.stage_axis;
-  out.place = plan.place;
   out.micro_batch_dim = kIslandDim;
   out.schedule = "gpipe";
   out.bucket_bytes = plan.bucket_bytes;
@@ -115,7 +115,12 @@ Result<Plan> outer_plan(const Plan& plan, const Lowering& inner,
   over_islands.over = {plan.outer->axis};
   out.splits.push_back(std::move(over_islands));
   const ResolvedPlan& resolved = inner.plan();
-  const auto named = static_cast<int64_t>(resolved.stages.size());
+  // Only stages with parameters of the fragment are stages here, on the coordinates that they have.
+  int64_t coordinates = 1;  // of the stage axis
+  for (const auto& [axis, size] : plan.mesh) {
+    if (axis == plan.stage_axis) coordinates = size;
+  }
+  std::map<StageId, int64_t> number_of_stage;
   for (const TensorId id : parameters) {
     const Tensor& tensor = inner.graph().tensor(id);
     const std::string path = difference_of(tensor.name);
@@ -131,10 +136,17 @@ Result<Plan> outer_plan(const Plan& plan, const Lowering& inner,
           "coordinate of axis '{}'",
           plan.file, plan.outer->line, tensor.name, text.mesh.axis(layout.at.front().axis).name));
     }
-    if (named > 1) {
+    if (resolved.stages.size() > 1) {
+      const auto [number, is_new] =
+          number_of_stage.try_emplace(stage, static_cast<int64_t>(number_of_stage.size()));
+      if (is_new) {
+        const size_t s = stage.index();
+        out.place.push_back(plan.place.empty() ? static_cast<int64_t>(s) % coordinates
+                                               : plan.place[s]);
+      }
       StageEntry entry;
       entry.ops = path;
-      entry.at = static_cast<int64_t>(stage.index());
+      entry.at = number->second;
       out.stages.push_back(std::move(entry));
     }
     // The axes along which all ranks of the island hold the same go to the largest dim.

@@ -62,6 +62,14 @@ tl::unexpected<Error> outer_error(const Plan& plan, int line, const std::string&
 
 }  // namespace
 
+Error refuse_outer_steps(const Plan& plan) {
+  return outer_error(
+             plan, plan.outer->line,
+             "expected a plan without 'outer' here: train, verify, simulate and inspect take "
+             "one with it")
+      .value();
+}
+
 Status check_outer_steps(const Plan& plan) {
   if (!plan.outer) return {};
   const OuterSteps& outer = *plan.outer;

@@ -242,7 +242,8 @@ TEST(ParsePlan, ErrorsAreOneLineWithPlaceAndTheNearestName) {
        "2, 0.5, 8, 4, 4.29497e+09"},
       {"compress = [ { tensors = \"*\" } ]", "plan.toml:1: [[compress]] needs the key 'with'"},
       {"compress = [ { tensors = \"*\", with = \"int9\" } ]",
-       "plan.toml:1: expected a codec (int8, float16, bfloat16, topk:R), found 'int9'; nearest: "
+       "plan.toml:1: expected a codec (int8, int4, float16, bfloat16, topk:R, dct:K), found "
+       "'int9'; nearest: "
        "'int8'"},
       {"compress = [ { tensors = \"*\", with = \"int8\", on = \"all_gathr\" } ]",
        "plan.toml:1: unknown edge 'all_gathr', did you mean 'all_gather'?"},
@@ -381,8 +382,9 @@ RC_GTEST_PROP(Plan, PrintsAndParsesToAnEqualPlan, ()) {
     CompressEntry entry;
     entry.tensors = "grad.*";
     entry.on = *rc::gen::element<std::string>("*", "send", "all_gather");
-    entry.with.codec =
-        *rc::gen::element(Codec{Codec::Kind::kInt8, 0}, Codec{Codec::Kind::kTopK, 0.01});
+    entry.with.codec = *rc::gen::element(
+        Codec{.kind = Codec::Kind::kInt8}, Codec{.kind = Codec::Kind::kTopK, .ratio = 0.01},
+        Codec{.kind = Codec::Kind::kDct, .kept = 32, .decay = 0.999});
     entry.with.error_feedback = *rc::gen::arbitrary<bool>();
     plan.compress.push_back(entry);
   }

@@ -57,13 +57,7 @@ class Resolver {
   }
 
   Result<ResolvedPlan> run() {
-    if (plan().outer) {
-      return invalid_input(
-          fmt::format("{}:{}: expected a plan without 'outer' here (train, verify, simulate and "
-                      "inspect take one "
-                      "with it)",
-                      plan().file, plan().outer->line));
-    }
+    if (plan().outer) return tl::unexpected(refuse_outer_steps(plan()));
     TESSERA_TRY(const auto meshes, stage_meshes(plan()));
     out_.ranks = plan().ranks();
     if (out_.ranks > kMostRanks) {

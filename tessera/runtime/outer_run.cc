@@ -30,6 +30,27 @@ Traffic sent_in_a_step(const Program& program, const Graph& graph) {
   return sent;
 }
 
+// Makes and verifies the programs of a fragment. A rank whose stage has no parameters of the fragment
+// has an idle program.
+Result<std::vector<Program>> fragment_programs(const Lowering& lowering, int64_t ranks) {
+  std::vector<int32_t> role;
+  lowering.roles(&role);
+  std::vector<Program> programs;
+  for (int rank = 0; rank < static_cast<int>(ranks); ++rank) {
+    const auto r = static_cast<size_t>(rank);
+    if (r >= role.size() || role[r] < 0) {
+      programs.push_back(idle_program(rank, ranks));
+      continue;
+    }
+    TESSERA_TRY(Program program, lowering.lower(rank));
+    program.ranks = ranks;  // the lowering knows none behind the last that has a stage
+    programs.push_back(std::move(program));
+  }
+  const std::vector<Rejection> rejections = verify(lowering.graph(), programs);
+  if (!rejections.empty()) return check_failed(rejections.front().to_string());
+  return programs;
+}
+
 }  // namespace
 
 Result<OuterPrograms> make_outer_programs(const Compiled& compiled, std::vector<Program> inner) {
@@ -39,7 +60,7 @@ Result<OuterPrograms> make_outer_programs(const Compiled& compiled, std::vector<
   TESSERA_TRY(const auto inner_state, resting_state(compiled.graph(), inner));
   for (const OuterFragment& fragment : compiled.outer->fragments) {
     OuterPrograms::Fragment& made = out.fragments.emplace_back();
-    TESSERA_TRY(made.programs, lower_and_verify(*fragment.lowering));
+    TESSERA_TRY(made.programs, fragment_programs(*fragment.lowering, compiled.ranks()));
     // The islands are alike, so the moves of the first are those of each.
     const std::vector<Program> first(made.programs.begin(), made.programs.begin() + a_island);
     TESSERA_TRY(const auto outer_state, resting_state(fragment.lowering->graph(), first));
@@ -83,11 +104,16 @@ Result<std::unique_ptr<OuterRun>> OuterRun::create(const OuterPrograms& programs
   return out;
 }
 
-void OuterRun::begin(const RankExecutor& inner) {
+void OuterRun::resume(int64_t step, const RankExecutor& inner) {
+  taken_.clear();
+  const int64_t turns = step / rule().interval();  // outer steps of all fragments so far
   for (size_t f = 0; f < executors_.size(); ++f) {
-    const OuterPrograms::Fragment& fragment = programs_.fragments[f];
-    move_state(island_, fragment.there, inner, inner_program(), *executors_[f],
-               fragment.programs[static_cast<size_t>(world_.rank())]);
+    const auto before = static_cast<int64_t>(f);
+    steps_[f] = turns > before ? (turns - before - 1) / rule().fragments + 1 : 0;
+    if (step == 0) {
+      move_state(island_, programs_.fragments[f].there, inner, inner_program(), *executors_[f],
+                 program(f));
+    }
   }
 }
 
@@ -122,32 +148,32 @@ void OuterRun::load(size_t fragment, const Tensor& tensor, const Box& region,
 void OuterRun::step(size_t fragment, RankExecutor& inner) {
   const OuterPrograms::Fragment& made = programs_.fragments[fragment];
   const OuterFragment& compiled = programs_.compiled->fragments[fragment];
-  const Program& program = made.programs[static_cast<size_t>(world_.rank())];
+  const Program& own = program(fragment);
   RankExecutor& outer = *executors_[fragment];
   ++steps_[fragment];
   outer.run_step(steps_[fragment],
                  [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
                    load(fragment, tensor, region, to);
                  });
-  predicted_ += sent_in_a_step(program, compiled.lowering->graph());
+  predicted_ += sent_in_a_step(own, compiled.lowering->graph());
   // The island's own parameters, which are mixed with the new ones.
-  std::map<std::string, HostArray> own;
+  std::map<std::string, HostArray> kept;
   if (rule().mix > 0) {
     for (const std::string& name : compiled.parameters) {
       if (const auto home = homes_.find(name); home != homes_.end())
-        own[name] = inner.read(home->second.front());
+        kept[name] = inner.read(home->second.front());
     }
   }
-  move_state(island_, made.back, outer, program, inner, inner_program());
+  move_state(island_, made.back, outer, own, inner, inner_program());
   predicted_ += made.back.sent[static_cast<size_t>(island_.rank())];
-  for (auto& [name, mine] : own) {
+  for (auto& [name, mine] : kept) {
     HostArray both = inner.read(homes_.at(name).front());
     for (int64_t i = 0; i < mine.region.volume(); ++i) {
       const int64_t at = i * dtype_bytes(mine.dtype);
-      const auto kept = kernels::load_element<double>(mine.data.data() + at, mine.dtype);
+      const auto local = kernels::load_element<double>(mine.data.data() + at, mine.dtype);
       const auto common = kernels::load_element<double>(both.data.data() + at, both.dtype);
       kernels::store_element(both.data.data() + at, both.dtype,
-                             rule().mix * kept + (1 - rule().mix) * common);
+                             rule().mix * local + (1 - rule().mix) * common);
     }
     for (const Home& home : homes_.at(name)) inner.write(home, both);
   }
@@ -164,6 +190,16 @@ void OuterRun::after_step(int64_t step, RankExecutor& inner) {
   OuterRun::step(fragment, inner);
   for (const std::string& name : programs_.compiled->fragments[fragment].parameters)
     taken_.erase(name);
+}
+
+HostArray OuterRun::common(const std::string& parameter) const {
+  for (size_t f = 0; f < executors_.size(); ++f) {
+    const Graph& graph = programs_.compiled->fragments[f].lowering->graph();
+    for (const Home& home : program(f).homes) {
+      if (graph.tensor(home.tensor).name == parameter) return executors_[f]->read(home);
+    }
+  }
+  return {};
 }
 
 bool OuterRun::lossy() const {

@@ -4,7 +4,7 @@
 //
 //   OuterPrograms outer = ...;                                   // make_outer_programs(), once
 //   TESSERA_TRY(auto run, OuterRun::create(outer, world, island, options));
-//   run->begin(inner);                                           // after the inner state is there
+//   run->resume(0, inner);                                       // after the inner state is there
 //   for (int64_t step = 1; step <= steps; ++step) {
 //     inner.run_step(step, load);
 //     run->after_step(step, inner);
@@ -52,12 +52,20 @@ class OuterRun {
                                                   comm::Communicator& island,
                                                   const ExecutorOptions& options);
 
-  // Takes the parameters of the inner executor as those of the last outer step. All islands have
-  // the same ones.
-  void begin(const RankExecutor& inner);
+  // Says that the run continues after this inner step with the state that the executors have. After
+  // step 0, takes the parameters of the inner executor, which all islands have, as those of the last
+  // outer step.
+  void resume(int64_t step, const RankExecutor& inner);
   // Makes the outer step that is due after this inner step, if there is one. All ranks call it.
   void after_step(int64_t step, RankExecutor& inner);
 
+  RankExecutor& executor(size_t fragment) const { return *executors_[fragment]; }
+  const Program& program(size_t fragment) const {
+    return programs_.fragments[fragment].programs[static_cast<size_t>(world_.rank())];
+  }
+  // Returns the value that all islands had after the last outer step of the parameter: the region
+  // that this rank keeps of it.
+  HostArray common(const std::string& parameter) const;
   // Returns what this rank's outer steps and their moves have sent so far, as predicted.
   const Traffic& predicted() const { return predicted_; }
   bool lossy() const;  // whether a codec changes the pseudo-gradients

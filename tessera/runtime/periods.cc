@@ -183,9 +183,8 @@ Result<std::optional<PeriodExecutor::Change>> PeriodExecutor::enter(size_t next)
     std::iota(members.begin(), members.end(), island() * ranks_of_an_island());
     island_ = std::make_unique<comm::Subworld>(world_, std::move(members));
   }
-  comm::Communicator& own = island_ ? *island_ : world_;
-  TESSERA_TRY(auto executor,
-              RankExecutor::create(period.compiled.graph(), period.programs[rank], own, options_));
+  TESSERA_TRY(auto executor, RankExecutor::create(period.compiled.graph(), period.programs[rank],
+                                                  own_world(), options_));
   std::set<TensorId> moved;
   if (executor_) {
     for (const MovedTensor& tensor : period.move.tensors) moved.insert(tensor.to);
@@ -214,7 +213,7 @@ Result<std::optional<PeriodExecutor::Change>> PeriodExecutor::enter(size_t next)
   if (period.outer) {
     TESSERA_TRY(outer_, OuterRun::create(*period.outer, period.compiled.graph(), world_, *island_,
                                          options_));
-    outer_->begin(*executor_);
+    outer_->resume(0, *executor_);
   }
   if (change) change->total_s = std::chrono::duration<double>(Steady::now() - begin).count();
   return change;

@@ -114,10 +114,10 @@ class PeriodExecutor {
   void end_step(int64_t step) {
     if (outer_) outer_->after_step(step, *executor_);
   }
-  // Takes the parameters of the islands as those after the last outer step. All ranks call this
-  // function if the state of the executor was written after begin_step(), from a checkpoint.
-  void restart_outer_steps() {
-    if (outer_) outer_->begin(*executor_);
+  // Says that the state of the executors was written after begin_step() and is that after this
+  // step. After step 0 the parameters of the islands are taken as those of the last outer step.
+  void resume_outer_steps(int64_t step) {
+    if (outer_) outer_->resume(step, *executor_);
   }
 
   // Returns whether the plan changes before this step.
@@ -126,7 +126,9 @@ class PeriodExecutor {
   }
   const Period& period() const { return periods_[current_]; }
   const Program& program() const { return period().programs[static_cast<size_t>(world_.rank())]; }
-  const OuterRun* outer() const { return outer_.get(); }  // null: no outer steps
+  OuterRun* outer() const { return outer_.get(); }  // null: no outer steps
+  // Returns the ranks with which this rank executes the plan: those of its island, or all.
+  comm::Communicator& own_world() const { return island_ ? *island_ : world_; }
   // Returns the number of this rank's island; 0 without outer steps.
   int island() const { return world_.rank() / ranks_of_an_island(); }
   int ranks_of_an_island() const { return world_.size() / periods_.front().compiled.islands(); }

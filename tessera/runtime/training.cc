@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <list>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -25,6 +27,7 @@
 #include "tessera/runtime/ranks.h"
 #include "tessera/runtime/row_exchange.h"
 #include "tessera/runtime/run_data.h"
+#include "tessera/runtime/run_parts.h"
 #include "tessera/runtime/session.h"
 #include "tessera/runtime/trace.h"
 
@@ -43,7 +46,7 @@ struct Job {
   const RunData& data;
   MetricsWriter* metrics;  // null: the run writes no record
   TrainingStart start;
-  const RunOrigin& origin;
+  const RunParts& parts;
   Storage& storage;
   DataErrors data_errors = {};
 };
@@ -77,10 +80,9 @@ class RankRun {
   Result<TrainingSummary> run() {
     // A run that continues begins with the plan of the step after its newest checkpoint, even if
     // that checkpoint is damaged and an older one is used.
-    const auto& candidates = job_.origin.candidates;
+    const auto& candidates = job_.parts.front().origin.candidates;
     TESSERA_TRY_VOID(begin_step((candidates.empty() ? 0 : candidates.front().step) + 1));
-    TESSERA_TRY(const int64_t done, checkpoints_->restore(*executor_));
-    executor_.restart_outer_steps();
+    TESSERA_TRY(const int64_t done, restore());
     find_loss();  // also a barrier, so that no rank runs before all are ready
     open_store();
     last_ = Clock::now();
@@ -104,7 +106,9 @@ class RankRun {
       add_sent(before);
       TESSERA_TRY_VOID(report(step));
       if (traced) TESSERA_TRY_VOID(hand_over_trace());
-      TESSERA_TRY_VOID(checkpoints_->after_step(*executor_, step, step == last_step_));
+      for (Saved& part : saved_parts_) {
+        TESSERA_TRY_VOID(part.checkpoints->after_step(*part.executor, step, step == last_step_));
+      }
     }
     TESSERA_TRY_VOID(end_checkpoints());
     TrainingSummary result = summary();
@@ -166,19 +170,12 @@ class RankRun {
   // Begins a step. If it is the first step under another plan, changes the plan.
   Status begin_step(int64_t step) {
     if (executor_.begins_period(step)) TESSERA_TRY_VOID(end_checkpoints());
-    const int64_t peak = checkpoint_job_ ? executor_->peak_bytes()[0] : 0;
-    if (checkpoint_job_ && executor_.begins_period(step)) caches_.add(*executor_, compiled());
+    const bool runs = !saved_parts_.empty();
+    const int64_t peak = runs ? executor_->peak_bytes()[0] : 0;
+    if (runs && executor_.begins_period(step)) caches_.add(*executor_, compiled());
     const std::vector<int64_t> before = bytes_sent(world_);
     TESSERA_TRY(const auto change, executor_.begin_step(step));
-    if (!checkpoint_job_ || change) {
-      TESSERA_TRY(const std::string plan, plan_text());
-      checkpoint_job_.emplace(CheckpointJob{
-          job_.config, compiled(), job_.origin, plan, job_.storage, job_.callbacks.note,
-          [this](const SaveReport& one) { return hand_over(one, job_.callbacks.saved); },
-          [this](const LoadReport& one) { return hand_over(one, job_.callbacks.loaded); }});
-      checkpoints_.emplace(*checkpoint_job_, executor_.program(), world_);
-      TESSERA_TRY_VOID(checkpoints_->prepare(*executor_));
-    }
+    if (!runs || change) TESSERA_TRY_VOID(open_checkpoints());
     if (!change) return {};
     add_sent(before);
     peak_bytes_ = std::max(peak_bytes_, peak);
@@ -199,6 +196,59 @@ class RankRun {
     if (world_.rank() == 0) TESSERA_TRY_VOID(hand_over(report, job_.callbacks.change));
     last_ = Clock::now();
     return {};
+  }
+
+  // Makes the checkpoints of all parts of the run that concern this rank.
+  Status open_checkpoints() {
+    saved_parts_.clear();
+    TESSERA_TRY(const std::string plan, plan_text());
+    for (const RunPart& part : job_.parts) {
+      if (!part.concerns(executor_.island())) continue;
+      Saved& saved = saved_parts_.emplace_back();
+      // The first part's events are those of the run.
+      const bool is_first = &part == &job_.parts.front();
+      saved.job.emplace(
+          CheckpointJob{part.config, part.fragment || part.island ? part.compiled : compiled(),
+                        part.origin, plan, job_.storage, is_first ? job_.callbacks.note : nullptr,
+                        [this, is_first](const SaveReport& one) {
+                          return is_first ? hand_over(one, job_.callbacks.saved) : Status{};
+                        },
+                        [this, is_first](const LoadReport& one) {
+                          return is_first ? hand_over(one, job_.callbacks.loaded) : Status{};
+                        }});
+      saved.executor = part.fragment ? &executor_.outer()->executor(*part.fragment) : &*executor_;
+      saved.checkpoints = std::make_unique<Checkpointing>(
+          *saved.job,
+          part.fragment ? executor_.outer()->program(*part.fragment) : executor_.program(),
+          part.fragment ? world_ : executor_.own_world());
+      TESSERA_TRY_VOID(saved.checkpoints->prepare(*saved.executor));
+    }
+    return {};
+  }
+
+  // Restores the state of all parts. Returns how many steps are done.
+  Result<int64_t> restore() {
+    Status moved;
+    if (world_.rank() == 0) {
+      const auto lines = set_aside_left_out(job_.parts, job_.storage);
+      if (!lines) moved = tl::unexpected(lines.error());
+      for (const std::string& line : lines.value_or(std::vector<std::string>{})) {
+        if (job_.callbacks.note) job_.callbacks.note(line);
+      }
+    }
+    if (compiled().outer) TESSERA_TRY_VOID(agree(world_, moved));
+    std::optional<int64_t> done;
+    for (Saved& part : saved_parts_) {
+      TESSERA_TRY(const int64_t of_part, part.checkpoints->restore(*part.executor));
+      if (done && *done != of_part) {
+        return fault(fmt::format(
+            "{}: expected all parts of the run's state after the same step, found steps {} and {}",
+            job_.config.checkpoint.dir, *done, of_part));
+      }
+      done = of_part;
+    }
+    executor_.resume_outer_steps(*done);
+    return *done;
   }
 
   // Asks what should follow this step. All ranks learn it before the step begins, because the data
@@ -239,14 +289,16 @@ class RankRun {
   // Waits for the checkpoints that are being written, and adds the counts of this period's
   // checkpoints to `saved_`.
   Status end_checkpoints() {
-    TESSERA_TRY_VOID(checkpoints_->finish());
-    const CheckpointSummary ended = checkpoints_->summary();
-    saved_.resumed_from = std::max(saved_.resumed_from, ended.resumed_from);
-    saved_.saved += ended.saved;
-    saved_.bytes_written += ended.bytes_written;
-    saved_.bytes_read += ended.bytes_read;
-    saved_.memory_bytes = std::max(saved_.memory_bytes, ended.memory_bytes);
-    saved_.seconds += ended.seconds;
+    for (Saved& part : saved_parts_) {
+      TESSERA_TRY_VOID(part.checkpoints->finish());
+      const CheckpointSummary ended = part.checkpoints->summary();
+      saved_.resumed_from = std::max(saved_.resumed_from, ended.resumed_from);
+      if (&part == &saved_parts_.front()) saved_.saved += ended.saved;
+      saved_.bytes_written += ended.bytes_written;
+      saved_.bytes_read += ended.bytes_read;
+      saved_.memory_bytes = std::max(saved_.memory_bytes, ended.memory_bytes);
+      saved_.seconds += ended.seconds;
+    }
     return {};
   }
 
@@ -416,12 +468,17 @@ class RankRun {
   Job& job_;
   comm::Communicator& world_;
   PeriodExecutor executor_;
-  int64_t last_step_;                            // of this process
-  std::optional<CheckpointJob> checkpoint_job_;  // that of the current period
-  std::optional<Checkpointing> checkpoints_;
-  CheckpointSummary saved_;           // counts of the periods before
-  int64_t peak_bytes_ = 0;            // largest peak of the periods before
-  int64_t data_read_ = 0;             // bytes that this rank has read from files
+  int64_t last_step_;  // of this process
+  // The checkpoints of a part of the run in the current period.
+  struct Saved {
+    std::optional<CheckpointJob> job;
+    RankExecutor* executor = nullptr;
+    std::unique_ptr<Checkpointing> checkpoints;
+  };
+  std::list<Saved> saved_parts_;  // a list, because a Checkpointing keeps a reference to its job
+  CheckpointSummary saved_;       // counts of the periods before
+  int64_t peak_bytes_ = 0;        // largest peak of the periods before
+  int64_t data_read_ = 0;         // bytes that this rank has read from files
   std::unique_ptr<DataStore> store_;  // null: files are read at each step
   CacheTotals caches_;
   int owner_ = 0;
@@ -499,15 +556,22 @@ Status lower(Periods& periods, int64_t ranks, bool changes, const RunConfig& con
 // Checks that the run asks for nothing that a run with outer steps cannot do yet.
 Status check_islands(const RunConfig& config, const Compiled& compiled) {
   if (!compiled.outer) return {};
-  const auto refuse = [&](std::string_view key, std::string_view what) {
+  if (config.data.store_bytes > 0) {
     return invalid_input(fmt::format(
-        "{}: expected no {} in a run whose plan has outer steps, because each island has its own "
-        "parameters{}",
-        key, what, place_of_key(config, std::string(key), 0)));
-  };
-  if (!config.checkpoint.dir.empty() || !config.checkpoint.fast.dir.empty())
-    return refuse("checkpoint", "checkpoints");
-  if (config.data.store_bytes > 0) return refuse("data", "data store");
+        "data: expected no data store in a run whose plan has outer steps, found one of {} bytes{}",
+        config.data.store_bytes, place_of_key(config, "data", config.data_line)));
+  }
+  const OuterSteps& outer = *compiled.outer->plan.outer;
+  for (const CheckpointLevel* level :
+       {static_cast<const CheckpointLevel*>(&config.checkpoint), &config.checkpoint.fast}) {
+    if (level->dir.empty() || outer.delay == 0) continue;
+    if (level->every % outer.interval() == 0 && config.steps % outer.interval() == 0) continue;
+    return invalid_input(
+        fmt::format("checkpoint: expected 'every' and 'steps' to be multiples of {} steps, because "
+                    "with a delay "
+                    "differences are under way between two outer steps, found {} and {}",
+                    outer.interval(), level->every, config.steps));
+  }
   return {};
 }
 
@@ -543,7 +607,7 @@ std::vector<TableShare> shares_of_tables(const Period& period) {
 // The files that a process opens before the run: data, checkpoints or weights, and the record.
 struct Sources {
   std::optional<RunData> data;
-  RunOrigin origin;
+  RunParts parts;
   std::optional<MetricsWriter> metrics;
 };
 
@@ -553,7 +617,7 @@ Status open_sources(const RunConfig& config, Periods& periods, int64_t ranks, bo
                     Storage& storage, comm::Communicator* world, Sources& out) {
   const Compiled& compiled = periods.front().compiled;
   TESSERA_TRY(out.data, open_run_data(config, *compiled.model));
-  TESSERA_TRY(out.origin, open_origin(config, compiled, storage));
+  TESSERA_TRY(out.parts, open_parts(config, compiled, storage));
   TESSERA_TRY_VOID(lower(periods, ranks, is_steered, config, world));
   if (!config.folder.empty() && (world == nullptr || world->rank() == 0)) {
     TESSERA_TRY(out.metrics, MetricsWriter::open(config.folder));
@@ -571,8 +635,15 @@ Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallb
   TESSERA_TRY(config.batch,
               compiler.batch_of(given.model, given.batch, kDefaultBatch, storage_dtype(compute)));
   const auto compile_plan = [&](const std::string& plan) {
-    return compiler.compile({config.model, plan, config.batch, config.precision, config.file,
-                             specification(config.optimizer)});
+    return compiler.compile({config.model,
+                             plan,
+                             config.batch,
+                             config.precision,
+                             config.file,
+                             specification(config.optimizer),
+                             false,
+                             {},
+                             true});
   };
   if (!config.changes.empty() && config.changes.back().after >= config.steps) {
     return invalid_input(fmt::format(
@@ -623,7 +694,7 @@ Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallb
   Job job{config,  callbacks,
           periods, is_steered ? &adder : nullptr,
           data,    sources.metrics ? &*sources.metrics : nullptr,
-          start,   sources.origin,
+          start,   sources.parts,
           storage};
   auto summary = mpi ? train_on_mpi(job, *world) : train_on_threads(job, options);
   if (!summary) return tl::unexpected(job.data_errors.instead_of(summary.error()));

@@ -603,7 +603,7 @@ Result<VerifyReport> verify_altered(const VerifyConfig& config, const Alter& alt
   std::vector<std::string> fetch;
   const auto compile_plan = [&](const std::string& plan) {
     return compiler.compile({config.model, plan, config.batch, config.precision, "",
-                             specification(config.optimizer), true, fetch});
+                             specification(config.optimizer), true, fetch, true});
   };
   TESSERA_TRY(auto parallel, compile_periods(compile_plan, config.plan, config.changes));
   if (config.ranks > 0) {

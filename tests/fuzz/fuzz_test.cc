@@ -26,6 +26,7 @@
 #include "tessera/import/huggingface/names.h"
 #include "tessera/import/tiles.h"
 #include "tessera/models/model.h"
+#include "tessera/network/readers.h"
 #include "tessera/orchestrate/launch.h"
 #include "tessera/sparse/cache/replay.h"
 #include "tessera/sparse/cache/row_store.h"
@@ -33,6 +34,7 @@
 #include "tessera/state/checkpoint.h"
 #include "tessera/state/checksum.h"
 #include "tessera/state/safetensors.h"
+#include "tessera/test/source_dir.h"
 
 namespace tessera {
 namespace {
@@ -532,6 +534,49 @@ TEST(FuzzImport, weights_that_are_exported) {
         fs::remove_all(folder + "/theirs");
         EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 1) << "something is left";
         return done ? Status() : tl::unexpected(done.error());
+      });
+}
+
+// ---- networks that others describe
+
+// Returns a file of the readers' tests.
+FuzzFile network_file(const std::string& name) {
+  const auto text =
+      read_file(fmt::format("{}/tessera/network/testdata/{}", TESSERA_SOURCE_DIR, name));
+  EXPECT_TRUE(text);
+  return {fs::path(name).filename().string(), text.value_or("")};
+}
+
+// Networks that are taken are checked, put together with themselves, and written as clusters.
+TEST(FuzzNetworks, files_of_topologies) {
+  const auto preset = load_cluster("dgx-h100");
+  ASSERT_TRUE(preset);
+  for (const char* name : {"topograph/small-tree.yaml", "topology.conf", "blocks.conf",
+                           "addresses.txt", "ec2.json", "gcp.json", "nccl.xml"}) {
+    const FuzzFile file = network_file(name);
+    // A range of a few bytes may stand for as many nodes as a cluster can have.
+    Fuzz(file.name, {file}, 256 << 20).run([&](const std::string& folder) -> Status {
+      TESSERA_TRY(network::Network found, network::read_network(folder + "/" + file.name));
+      TESSERA_TRY_VOID(network::check(found, "f"));
+      if (found.nodes.empty() || found.nodes.size() > 1000) return {};
+      const network::Network same = found;
+      EXPECT_TRUE(network::merge(same, "a", "b", found));
+      EXPECT_EQ(found, same);
+      const auto cluster = network::to_cluster(found, "net", {preset->parts.front().type});
+      EXPECT_TRUE(cluster) << cluster.error().message;
+      EXPECT_TRUE(parse_cluster(to_toml(*cluster), "net.toml"));
+      return {};
+    });
+  }
+}
+
+TEST(FuzzNetworks, files_of_hosts) {
+  Fuzz("files_of_hosts",
+       {{"hosts", "# all\nnode1 slots=8\nnode2 i-0abc slots=4 max_slots=9\n\nnode10\n"}})
+      .run([](const std::string& folder) -> Status {
+        TESSERA_TRY(const std::string text, read_file(folder + "/hosts"));
+        TESSERA_TRY_VOID(network::read_hosts(text, "hosts"));
+        return {};
       });
 }
 

@@ -14,9 +14,9 @@
 #include "tessera/cli/machine.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/planned_model.h"
+#include "tessera/cli/progress_line.h"
 #include "tessera/cli/with_planning/plan_speeds.h"
 #include "tessera/cli/with_planning/pricing.h"
-#include "tessera/cli/with_planning/progress_line.h"
 #include "tessera/compile/optimizer_text.h"
 
 namespace tessera::cli {
@@ -142,6 +142,8 @@ Json speeds_json(const Speeds& speeds, const SpeedsOptions& options, const Clust
                     {"placement", row.placement},
                     {"step_time_s", row.step_s},
                     {"memory_bytes", row.memory_bytes},
+                    {"state_bytes", row.state_bytes},
+                    {"gpu_state_bytes", row.gpu_state_bytes},
                     {"fastest", static_cast<bool>(is_fastest[i])},
                     {"text", row.text}});
   }

@@ -1,9 +1,9 @@
 // `--plan auto`: returns the plan that the planner `auto` finds.
 #include <fmt/format.h>
 
+#include "tessera/cli/progress_line.h"
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/cli/with_planning/pricing.h"
-#include "tessera/cli/with_planning/progress_line.h"
 #include "tessera/models/model.h"
 #include "tessera/search/planner.h"
 

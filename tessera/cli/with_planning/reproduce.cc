@@ -9,8 +9,8 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/progress_line.h"
 #include "tessera/cli/with_planning/commands.h"
-#include "tessera/cli/with_planning/progress_line.h"
 #include "tessera/search/published/reproduce.h"
 
 namespace tessera::cli {

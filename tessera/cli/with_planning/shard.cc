@@ -11,8 +11,8 @@
 #include "tessera/base/units.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/progress_line.h"
 #include "tessera/cli/with_planning/commands.h"
-#include "tessera/cli/with_planning/progress_line.h"
 #include "tessera/search/tables/shard.h"
 
 namespace tessera::cli {

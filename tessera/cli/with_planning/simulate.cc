@@ -19,6 +19,7 @@
 #include "tessera/cli/planned_model.h"
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/cli/with_planning/pricing.h"
+#include "tessera/cli/with_planning/simulate_islands.h"
 #include "tessera/compile/compile.h"
 #include "tessera/compile/optimizer_text.h"
 #include "tessera/cost/figure.h"
@@ -122,7 +123,7 @@ Json role_json(const RankResult& role) {
 }
 
 std::string to_json(const SimulateCommand& options, const Compiled& planned, const Cluster& cluster,
-                    const Pricing& pricing, const Simulation& s,
+                    const Pricing& pricing, const Simulation& s, const OuterTimes& outer,
                     const std::optional<Simulation>& was) {
   const Totals totals = totals_of(s);
   const auto share = [&](Spent what) { return totals.share[static_cast<size_t>(what)]; };
@@ -145,7 +146,7 @@ std::string to_json(const SimulateCommand& options, const Compiled& planned, con
            {"cluster", cluster.name},
            {"style", to_string(pricing.style)},
            {"priced_with", pricing.said},
-           {"batch", planned.batch},
+           {"batch", planned.batch * planned.islands()},
            {"precision", dtype_name(planned.computes_in())},
            {"ranks", s.ranks},
            {"step_time_s", s.step_time_s},
@@ -168,6 +169,16 @@ std::string to_json(const SimulateCommand& options, const Compiled& planned, con
            {"sources", std::move(sources)},
            {"roles", std::move(roles)},
            {"critical_path", std::move(path)}};
+  if (planned.outer) {
+    const OuterSteps& rule = *planned.outer->plan.outer;
+    out["outer_steps"] = {{"islands", planned.islands()},
+                          {"every", rule.every},
+                          {"lossy", true},
+                          {"inner_step_time_s", outer.inner_step_s},
+                          {"outer_step_time_s", outer.fragment_s},
+                          {"bytes_of_a_rank", outer.bytes},
+                          {"a_step_s", outer.a_step_s}};
+  }
   if (was) {
     out["before"] = {{"step_time_s", was->step_time_s},
                      {"mfu", was->mfu()},
@@ -268,7 +279,7 @@ std::string room_text(const Simulation& s, const Cluster& cluster) {
 }
 
 std::string to_text(const SimulateCommand& options, const Compiled& planned, const Cluster& cluster,
-                    const Pricing& pricing, const Simulation& s) {
+                    const Pricing& pricing, const Simulation& s, const OuterTimes& outer) {
   const Totals totals = totals_of(s);
   const auto share = [&](Spent what) { return totals.share[static_cast<size_t>(what)]; };
   std::string out = fmt::format(
@@ -287,6 +298,15 @@ std::string to_text(const SimulateCommand& options, const Compiled& planned, con
       totals.fullest == nullptr ? "" : live_text(totals.fullest->memory), room_text(s, cluster),
       percent(share(Spent::kBubble)), percent(share(Spent::kCollective) + share(Spent::kMessage)),
       percent(share(Spent::kHost)), percent(share(Spent::kRecompute)));
+  if (planned.outer) {
+    const OuterSteps& rule = *planned.outer->plan.outer;
+    const int64_t most = *std::max_element(outer.bytes.begin(), outer.bytes.end());
+    out += fmt::format(
+        "outer steps     {} islands, one step in {} (of {}): {} a step on average beside {} of an "
+        "island; the busiest rank sends {} in one. Lossy: the run is not that of one island\n",
+        planned.islands(), rule.interval(), plural(rule.fragments, "fragment"),
+        short_seconds(outer.a_step_s), short_seconds(outer.inner_step_s), amount(most));
+  }
   if (s.failure_loss_s > 0) {
     out += fmt::format("failures        {} a step lost besides (expected)\n",
                        short_seconds(s.failure_loss_s));
@@ -342,6 +362,7 @@ Result<int> run_simulate(const SimulateCommand& given) {
   simulated.jitter = options.jitter;
   simulated.failures_a_device_year = options.failures;
   simulated.restart_s = options.restart_s;
+  texts.takes_outer = true;
   TESSERA_TRY(const Compiled planned, compile(texts));
   if (!options.data.empty()) {
     auto counts = counted_rows(options.data, planned.lowering->graph());
@@ -349,25 +370,29 @@ Result<int> run_simulate(const SimulateCommand& given) {
     simulated.counts = std::move(*counts);
   }
   simulated.events = !options.trace.empty() || !options.chakra.empty();
-  TESSERA_TRY(const Simulation result, simulate(*planned.lowering, cluster, simulated));
+  OuterTimes outer;
+  TESSERA_TRY(const Simulation result, simulate_islands(planned, cluster, simulated, &outer));
   if (!options.trace.empty()) TESSERA_TRY_VOID(write_file(options.trace, to_chrome_trace(result)));
   if (!options.chakra.empty())
     TESSERA_TRY_VOID(write_chakra(*planned.lowering, result, options.chakra));
   simulated.events = false;
   std::optional<Simulation> was;
   if (!options.what_if.empty()) {
-    TESSERA_TRY(was, simulate(*planned.lowering, before, simulated));
+    TESSERA_TRY(was, simulate_islands(planned, before, simulated));
     if (!options.json) say_first(change_text(options.what_if, *was, result));
   }
   simulated.counts = nullptr;  // the counts are about this plan's program
-  const int printed = print(options.json ? to_json(options, planned, cluster, pricing, result, was)
-                                         : to_text(options, planned, cluster, pricing, result));
+  const int printed =
+      print(options.json ? to_json(options, planned, cluster, pricing, result, outer, was)
+                         : to_text(options, planned, cluster, pricing, result, outer));
   const auto shortage = find_shortage(result, cluster);
   if (!shortage) return printed;
-  TESSERA_TRY(
-      const FitAdvice advice,
-      find_remedies({forward_of(planned.model), options.plan, &cluster, simulated, planned.compute,
-                     texts.optimizer, static_cast<size_t>(options.evaluations)}));
+  FitAdvice advice;
+  if (!planned.outer) {
+    TESSERA_TRY(advice, find_remedies({forward_of(planned.model), options.plan, &cluster, simulated,
+                                       planned.compute, texts.optimizer,
+                                       static_cast<size_t>(options.evaluations)}));
+  }
   fmt::print(stderr, "{}", fit_text(*shortage, advice, result.step_time_s));
   return 1;
 }

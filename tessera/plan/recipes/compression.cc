@@ -43,7 +43,7 @@ std::vector<Recipe> compression_recipes() {
       {"compressed",
        "gradients compressed between replicas, with error feedback (lossy); what stages send, too",
        {dp_argument(std::nullopt),
-        codec_argument("with", "int8", "codec of gradients: int8, float16, bfloat16, topk:R"),
+        codec_argument("with", "int8", "codec of gradients: int8, int4, float16, bfloat16, topk:R, dct:K"),
         number("zero", "0", "0: nothing sharded at rest; 1, 2 or 3 as zero's stage", 0),
         tp_argument("1"), pp_argument("1"), micro_batches_argument("1"), schedule_argument(),
         chunks_argument(), recompute_argument(),

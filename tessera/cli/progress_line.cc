@@ -1,4 +1,4 @@
-#include "tessera/cli/with_planning/progress_line.h"
+#include "tessera/cli/progress_line.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

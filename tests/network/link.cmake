@@ -1,0 +1,1 @@
+set(link tessera_network tessera_comm)  # no libtorch
