@@ -38,8 +38,9 @@ std::string to_toml(const OuterSteps& outer) {
 
 namespace {
 
-const std::vector<std::string> kOuterKeys{"axis", "every",    "fragments", "delay", "mix",           "optimizer",
-                       "lr",   "momentum", "nesterov",  "with",  "error_feedback"};
+const std::vector<std::string> kOuterKeys{"axis",          "every", "fragments", "delay",    "mix",
+                                          "optimizer",     "lr",    "momentum",  "nesterov", "with",
+                                          "error_feedback"};
 
 // Reads a number from `least` to `most`.
 Status read_number(const TomlReader& reader, std::string_view key, double least, double most,

@@ -595,12 +595,9 @@ class PlayerOutline {
     const PlaceId place = shared_.lowering().plan().places_of(from)[0];
     const int64_t sender = shared_.lowered.devices.device_of(from);
     const int64_t receiver = shared_.lowered.devices.device_of(to);
-    GroupPlacement where;
-    if (sender != receiver) {
-      where =
-          place_group(shared_.cluster, {sender, receiver},
-                      shared_.sharing.ranks_on_node(place, from), shared_.sharing.nodes_of(place));
-    }
+    const GroupPlacement where =
+        place_group(shared_.cluster, {sender, receiver}, shared_.sharing.ranks_on_node(place, from),
+                    shared_.sharing.nodes_of(place));
     return entry<PricedMessage>(shared_.out.messages, shared_.messages,
                                 {sender, receiver, bytes, where});
   }

@@ -71,7 +71,8 @@ Cluster two_racks() {
 }
 
 TEST(PlanInOrder, only_the_devices_of_ranks_change) {
-  const NamedNetwork network{"net.toml", order_network(two_racks()), {}, {"a", "b", "c", "d"}, true};
+  const NamedNetwork network{
+      "net.toml", order_network(two_racks()), {}, {"a", "b", "c", "d"}, true};
   const Compiled made = compiled("megatron(tp=2,dp=2)");
   const OrderedPlan ordered = plan_in_order(*made.lowering, network).value();
   ASSERT_TRUE(ordered.changed);
