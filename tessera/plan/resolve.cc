@@ -15,7 +15,6 @@
 #include "tessera/plan/halos.h"
 #include "tessera/plan/islands.h"
 #include "tessera/plan/micro_batches.h"
-#include "tessera/plan/plan.h"
 #include "tessera/plan/selection.h"
 #include "tessera/plan/stages.h"
 #include "tessera/plan/update_expansions.h"
