@@ -271,11 +271,20 @@ class Probe {
     return 0;
   }
 
+  // Waits until all ranks are here, so that their windows are at the same time. A busy rank 0, which
+  // has just decided, would else begin after the others.
+  void start_together() {
+    char ready = 0;
+    gather(&ready, 1, false, "ranks that are ready");
+    broadcast(&ready, 1, "start of the round");
+  }
+
   // Sends chunks to the partner and takes as many from it, until the window is over. The one with the
   // lower number then says in a chunk which one is the last; both have sent at most `depth` chunks
   // more than they have taken, so that the last is at most 2 * depth ahead.
   RoundResult round(const Step& step, const std::vector<int32_t>& partners) {
     RoundResult out;
+    start_together();
     const int32_t peer = partners[host_];
     if (!measures_ || peer < 0) return out;
     const int rank = first_rank_[static_cast<size_t>(peer)];
@@ -298,12 +307,14 @@ class Probe {
                                          bytes_view(taken[slot].data(), step.chunk), what);
       out.bytes += static_cast<double>(step.chunk);
     };
-    const Clock::time_point start = Clock::now();
+    // The time begins with the first arrival: the partner may have been late.
+    Clock::time_point start;
     std::vector<double> arrivals;
     for (int64_t i = 0; i < step.depth; ++i) post(i);
     for (int64_t done = 0; done <= last; ++done) {
       const size_t slot = static_cast<size_t>(done) % depth;
       world_.wait(receives[slot]);
+      if (done == 0) start = Clock::now();
       arrivals.push_back(seconds_since(start));
       world_.wait(sends[slot]);
       if (leads) {
@@ -498,6 +509,8 @@ class Probe {
         return;
       }
     }
+    // Better than nothing, if the latencies used up the budget.
+    if (out_.measured.rounds.empty()) out_.measured.rounds.push_back(last_);
     out_.found = infer(out_.measured, known_);
   }
 

@@ -235,8 +235,10 @@ class Network:
         before = self.counters()
         start = time.monotonic()
         first = self.inside(order[0])
+        # A session of its own, as Open MPI gives its daemons on the other hosts: Linux gives each session an equal share of the
+        # processors (autogroup), and the ranks beside mpirun would share theirs with whatever the caller's terminal runs.
         with subprocess.Popen([*first, *mpi, *options, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
-                              env={**os.environ, **(env or {})}) as process:
+                              env={**os.environ, **(env or {})}, start_new_session=True) as process:
             try:
                 out, err = process.communicate(timeout=timeout)
             except subprocess.TimeoutExpired:
