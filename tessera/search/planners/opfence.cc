@@ -101,6 +101,7 @@ std::optional<FenceProblem> FenceSpace::problem(const FenceSetting& setting) {
   }
   FenceProblem out;
   out.micro_batches = setting.micro_batches;
+  out.stages = static_cast<size_t>(fixed_number(question, "pp"));
   out.latency_seconds = links_.latency_seconds;
   out.bytes_per_second = links_.bytes_per_second;
   // Micro-batches whose activations a device holds, at most.
@@ -243,10 +244,6 @@ class FencePlanning {
                                                                 : published::op_fence(problem);
   }
 
-  bool has_stages(const FencePlan& plan) const {
-    return allows(search_.question(), "pp", static_cast<int64_t>(plan.devices.size()));
-  }
-
   // Adds the plans of a number of micro-batches and a recomputation. Schedules differ in memory
   // alone, so a plan of one that fits the other is a plan of both. Returns whether memory can bind
   // no plan.
@@ -264,7 +261,6 @@ class FencePlanning {
         for (FencePlan& plan : plans_of(*problem)) solved.emplace_back(std::move(plan), *problem);
       }
       for (const auto& [plan, of] : solved) {
-        if (!has_stages(plan)) continue;
         const double dense = published::dense_up_to(*problem);
         const bool is_coded = std::any_of(plan.ratios.begin(), plan.ratios.end(),
                                           [&](double k) { return k > dense; });

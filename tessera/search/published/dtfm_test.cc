@@ -152,7 +152,7 @@ TEST(DtFm, MoreBandwidthIsNeverSlower) {
 }
 
 // Members of neighbouring groups are matched so that the slowest message is the fastest possible.
-TEST(Dtfm, MatchedGroupsSendByTheBestMatching) {
+TEST(DtFm, MatchedGroupsSendByTheBestMatching) {
   for (unsigned seed = 1; seed <= 30; ++seed) {
     const RegionProblem problem = random_problem(seed, 8, 2);
     const RegionPlan plan = exact_regions(problem).plan;

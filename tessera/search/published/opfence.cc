@@ -35,6 +35,13 @@ double border_seconds(const FenceProblem& problem, size_t p, size_t q, size_t op
                              problem.bytes[op] * share / problem.bytes_per_second[p][q]);
 }
 
+// Returns whether a plan may have this number of devices for the ops before `end`.
+bool may_end(const FenceProblem& problem, size_t devices, size_t end) {
+  if (problem.stages == 0) return true;
+  if (devices >= problem.stages) return devices == problem.stages && end == problem.work.size();
+  return problem.stages - devices <= problem.work.size() - end;
+}
+
 double share_of(const FenceProblem& problem, double dense, double slowest) {
   if (problem.ratio <= 0 || slowest <= 0) return 1;
   return compressed_share(problem, std::max(1.0, problem.phi * problem.ratio * dense / slowest));
@@ -69,7 +76,7 @@ namespace {
 
 // Sets the seconds of a plan by equation (1), for its ratios.
 FencePlan repriced(const FenceProblem& problem, FencePlan plan) {
-  plan.seconds = 0;
+  plan.seconds = problem.stages == 0 || problem.stages == plan.devices.size() ? 0 : kInfinity;
   double largest = 0;
   size_t first = 0;
   for (size_t i = 0; i < plan.devices.size(); ++i) {
@@ -523,7 +530,8 @@ std::vector<size_t> with_all_devices(const FenceProblem& problem, std::vector<si
 }
 
 void take_better(std::optional<FencePlan>& best, std::optional<FencePlan> tried) {
-  if (tried && (!best || tried->seconds < best->seconds * (1 - 1e-12))) best = std::move(tried);
+  if (!tried || tried->seconds == kInfinity) return;
+  if (!best || tried->seconds < best->seconds * (1 - 1e-12)) best = std::move(tried);
 }
 
 // Builds plans op by op and keeps, of all that end at an op, those that promise the least time: a
@@ -605,8 +613,11 @@ class Beam {
       together += left * speed;
     }
     const size_t ops = problem_.work.size();
+    size_t devices = 0;
+    for (const int count : next.used) devices += static_cast<size_t>(count);
     for (size_t end = done + 1; end <= ops; ++end) {
       if (!fits(problem_, device, done, end)) return;
+      if (!may_end(problem_, devices, end)) continue;
       const double compute = compute_seconds(problem_, device, done, end);
       const double work = sum_of(problem_.work, end, ops);
       if (work > 0 && together <= 0) continue;
@@ -642,6 +653,7 @@ FencePlan improved(const FenceProblem& problem, const std::vector<std::vector<si
 // Returns the plans of all devices in this order with equal numbers of ops, and with equal work.
 std::vector<FencePlan> equal_splits(const FenceProblem& problem, std::vector<size_t> order) {
   const size_t ops = problem.work.size();
+  if (problem.stages > 0 && order.size() > problem.stages) order.resize(problem.stages);
   if (order.size() > ops) order.resize(ops);
   const size_t count = order.size();
   std::vector<size_t> by_number, by_work;
@@ -666,6 +678,7 @@ std::optional<FencePlan> op_fence(const FenceProblem& problem) {
   const std::vector<std::vector<size_t>> communities = ordered_communities(problem);
   const std::vector<std::vector<size_t>> classes = classes_of(problem);
   std::optional<FencePlan> best = first_plan(problem, communities);
+  if (best && best->seconds == kInfinity) best.reset();
   if (best) best = improved(problem, classes, *std::move(best));
   std::vector<size_t> by_id(problem.speed.size()), along;
   std::iota(by_id.begin(), by_id.end(), size_t{0});
@@ -685,7 +698,7 @@ std::optional<FencePlan> op_fence(const FenceProblem& problem) {
     if (auto found = beam.best(limit, best ? 1.2 * best->seconds : kInfinity))
       take_better(best, improved(problem, classes, *std::move(found)));
   }
-  if (!best) return best;
+  if (!best || best->seconds == kInfinity) return std::nullopt;
   const double limit = problem.ratio > 0 ? slowest_message(problem, *best) : kInfinity;
   const std::vector<size_t> order = with_all_devices(problem, best->devices);
   if (auto found = best_cuts(problem, order, limit))
@@ -805,14 +818,16 @@ class ExactFence {
     // the slowest.
     double fastest = 0;
     double together = 0;
+    size_t devices = 0;
     for (size_t c = 0; c < count_; ++c) {
+      devices += used(set, c);
       const size_t left = members_[c].size() - used(set, c);
       if (left == 0) continue;
       const double speed = problem_.speed[members_[c].front()];
       fastest = std::max(fastest, speed);
       together += speed * static_cast<double>(left);
     }
-    if (end < ops_ && together <= 0) return true;
+    if ((end < ops_ && together <= 0) || !may_end(problem_, devices, end)) return true;
     const double rest = end < ops_ ? work_after_[end] / fastest : 0;
     const double slowest = end < ops_ ? work_after_[end] / together : 0;
     const auto add = [&](double largest, double sum, size_t point) {

@@ -29,6 +29,7 @@ struct FenceProblem {
   std::vector<double> speed, capacity;       // by device: work in a second; memory
   Matrix latency_seconds, bytes_per_second;  // by pair of devices
   int64_t micro_batches = 1;
+  size_t stages = 0;    // exactly so many devices are used; 0: any number
   double messages = 2;  // messages over each border: activation and gradient
   double ratio = 0;     // r; 0: all messages are dense
   double phi = 3;

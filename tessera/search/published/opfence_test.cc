@@ -188,6 +188,21 @@ TEST(OpFence, EqualDevicesAreSearchedOnce) {
   ASSERT_TRUE(exact_fence(sixteen).has_value());
 }
 
+TEST(OpFence, AGivenNumberOfDevicesIsKept) {
+  Random random(13);
+  for (int i = 0; i < 60; ++i) {
+    FenceProblem problem = random_problem(random);
+    problem.capacity.assign(problem.capacity.size(), static_cast<double>(problem.work.size()));
+    problem.stages = 1 + random.up_to(std::min(problem.work.size(), problem.speed.size()) - 1);
+    const auto best = exact_fence(problem), fence = op_fence(problem);
+    ASSERT_TRUE(best && fence) << i;
+    EXPECT_EQ(best->devices.size(), problem.stages);
+    EXPECT_EQ(fence->devices.size(), problem.stages);
+    EXPECT_NEAR(best->seconds, by_trying_all(problem), 1e-9 * best->seconds) << i;
+    EXPECT_GE(fence->seconds, best->seconds * (1 - 1e-12)) << i;
+  }
+}
+
 // A bit for each element is smaller than an index for each kept one where many are kept.
 TEST(OpFence, ABitmapIsSentWhereItIsSmaller) {
   FenceProblem problem;
