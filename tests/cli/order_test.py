@@ -145,7 +145,7 @@ class Applied(MpiTest):
     def test_losses_are_equal_to_the_last_bit_and_ranks_are_elsewhere(self):
         self.needs_mpirun()
         config = self.run_file(plan="megatron(tp=2,dp=2)", steps=2)
-        network = self.write("net.toml", cluster(None, [[0, 2], [1, 3]], uplink="50 Mb/s"))
+        network = self.write("net.toml", cluster(None, [[0, 1], [2, 3]], uplink="50 Mb/s"))
         plain = self.mpirun(4, "train", config, "--json")
         ordered = self.mpirun(4, "train", config, "--json", "--network", network)
         self.assertEqual(len(self.losses(plain)), 2)

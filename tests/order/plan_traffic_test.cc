@@ -66,7 +66,7 @@ Cluster two_racks() {
   cluster.parts[0].type.devices = 1;
   cluster.parts[0].type.nics = 1;
   const double rate = cluster.parts[0].type.nic.rate;
-  cluster.switches = {{"a", {0, 2}, -1, rate / 4, 0, 1e-6}, {"b", {1, 3}, -1, rate / 4, 0, 1e-6}};
+  cluster.switches = {{"a", {0, 2}, -1, rate / 4, 0, 1e-5}, {"b", {1, 3}, -1, rate / 4, 0, 1e-5}};
   return cluster;
 }
 
