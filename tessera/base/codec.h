@@ -27,8 +27,8 @@ struct Codec {
     // others are 0. Where they are takes ceil(log2 n) bits for each, or one bit for each of all n
     // elements if that is less.
     kTopK,
-    // The elements are cut into chunks of kDctSide x kDctSide. Of the discrete cosine transform of
-    // each chunk, the `kept` coefficients of largest magnitude are sent, each as a float32 value and
+    // The elements are cut into chunks of kDctSide x kDctSide. The `kept` coefficients of largest
+    // magnitude of each chunk's discrete cosine transform are sent, each as a float32 value and
     // a 16-bit index (DeMo, arXiv 2411.19870).
     kDct,
   };

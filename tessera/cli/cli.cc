@@ -398,25 +398,50 @@ void add_completion(Commands& commands) {
   });
 }
 
+// Prints the help of the command that the words lead to, one inside the other.
+Result<int> print_help(const CLI::App& program, const std::vector<std::string>& words) {
+  const CLI::App* at = &program;
+  std::string before;
+  for (const std::string& word : words) {
+    const auto inner = at->get_subcommands([](const CLI::App*) { return true; });
+    const auto found =
+        std::ranges::find(inner, word, [](const CLI::App* one) { return one->get_name(); });
+    before += (before.empty() ? "" : " ") + at->get_name();
+    if (found != inner.end()) {
+      at = *found;
+      continue;
+    }
+    std::vector<std::string> names;
+    for (const CLI::App* one : inner) names.push_back(one->get_name());
+    return invalid_input(fmt::format(
+        "help: expected {}, found '{}' after '{}'",
+        names.empty() ? "no further command" : "one of " + join(names, ", "), word, before));
+  }
+  return print(at->help(before));
+}
+
 void add_help(Commands& commands) {
   struct HelpOptions {
-    std::string command;
+    std::vector<std::string> words;
     bool man = false;
   };
   const auto options = std::make_shared<HelpOptions>();
   Command command = commands.add("help", "Print the help of a command, or the man page");
-  command.option("COMMAND", options->command, "Command; without one, the list of commands");
+  command.option("COMMAND", options->words,
+                 "Command, and those inside it; without one, the list of commands");
   command.flag("--man", options->man, "The manual page of all commands, for man");
-  command.footer("Examples:\n  tessera help plan\n  tessera help --man | man -l -\n");
+  command.footer(
+      "Examples:\n  tessera help plan\n  tessera help cluster submit\n  tessera help --man | man "
+      "-l -\n");
   command.action([options, app = commands.program()]() -> Result<int> {
     if (options->man) return print(man_page(described(*app)));
     // App::help() would print the help of the command that was chosen, which is `help` itself.
-    if (options->command.empty()) {
+    if (options->words.empty()) {
       return print(
           app->get_formatter()->make_help(app, app->get_name(), CLI::AppFormatMode::Normal));
     }
-    TESSERA_TRY_VOID(check_command(options->command));
-    return print(app->get_subcommand(options->command)->help(app->get_name()));
+    TESSERA_TRY_VOID(check_command(options->words.front()));
+    return print_help(*app, options->words);
   });
 }
 

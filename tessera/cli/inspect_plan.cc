@@ -206,7 +206,7 @@ std::string memory_table(const std::vector<RoleFacts>& roles) {
   return table.to_string();
 }
 
-// Describes the outer steps of a plan; "" without them. What follows in the text is then about one
+// Describes the outer steps of a plan; "" without them. The rest of the text is then about one
 // island.
 std::string outer_text(const Compiled& planned) {
   if (!planned.outer) return "";

@@ -31,7 +31,7 @@ struct TrainOptions {
   bool resume = false;  // start from the newest checkpoint of the run
   std::string trace;    // file to write the trace of a step to; empty: none
   std::optional<int64_t> trace_step;  // default: the third step, or the last if there are fewer
-  std::string network, hosts;  // files by which ranks are ordered (network/apply_order.h)
+  std::string network, hosts;         // files by which ranks are ordered (network/apply_order.h)
 };
 Result<int> run_train(const TrainOptions& options);
 

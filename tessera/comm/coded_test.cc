@@ -93,7 +93,8 @@ TEST(Codecs, DctKeepsTheLargestCoefficients) {
   const std::vector<double> back = round_trip("dct:1", values);
   for (size_t i = 0; i < values.size(); ++i) EXPECT_NEAR(back[i], values[i], 1e-6) << i;
   // All coefficients give the values again, and the transform keeps the sum of squares.
-  std::vector<double> any = wave(4096);
+  std::vector<double> any(4096);
+  for (size_t i = 0; i < any.size(); ++i) any[i] = std::sin(.002 * static_cast<double>(i));
   std::vector<double> one = round_trip("dct:300", any);
   double all = 0, kept = 0, dropped = 0;
   for (size_t i = 0; i < any.size(); ++i) {
@@ -102,7 +103,7 @@ TEST(Codecs, DctKeepsTheLargestCoefficients) {
     dropped += (any[i] - one[i]) * (any[i] - one[i]);
   }
   EXPECT_NEAR(kept + dropped, all, 1e-3 * all);
-  EXPECT_LT(dropped, .01 * all) << "a wave has few coefficients";
+  EXPECT_LT(dropped, .01 * all) << "a slow wave has few coefficients";
 }
 
 TEST(Codecs, TopKWritesIndicesOrABitmap) {
@@ -113,7 +114,7 @@ TEST(Codecs, TopKWritesIndicesOrABitmap) {
     EXPECT_EQ(top_has_bitmap(kept, 200), std::string_view(text) == "topk:0.3");
     EXPECT_EQ(std::count_if(back.begin(), back.end(), [](double v) { return v != 0; }), kept);
     for (size_t i = 0; i < back.size(); ++i) {
-      if (back[i] != 0) EXPECT_NEAR(back[i], values[i], 1e-6) << i;
+      EXPECT_TRUE(back[i] == 0 || std::abs(back[i] - values[i]) < 1e-6) << i;
     }
   }
 }

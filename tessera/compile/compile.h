@@ -33,6 +33,7 @@
 #include "tessera/compile/outer_fragments.h"
 #include "tessera/graph/builder.h"
 #include "tessera/models/model.h"
+#include "tessera/plan/islands.h"
 #include "tessera/plan/path_cache.h"
 #include "tessera/plan/plan.h"
 #include "tessera/plan/prepare.h"

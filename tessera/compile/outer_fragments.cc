@@ -8,6 +8,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/graph/optimizers.h"
+#include "tessera/plan/islands.h"
 #include "tessera/plan/prepare.h"
 #include "tessera/program/place_text.h"
 
@@ -25,8 +26,8 @@ int64_t block_of_name(const std::string& name) {
 }
 
 // Returns for each parameter the fragment to which it belongs. The blocks of the model are dealt to
-// the fragments in order. What lies before the first block belongs to the first fragment, what lies
-// after it and has no block to the last.
+// the fragments in order. Parameters before the first block belong to the first fragment, later
+// ones without a block to the last.
 Result<std::vector<size_t>> fragments_of(const Plan& plan, const std::vector<std::string>& names) {
   int64_t blocks = 0;
   for (const std::string& name : names) blocks = std::max(blocks, block_of_name(name) + 1);

@@ -252,8 +252,8 @@ CollectiveCost direct_over_nodes(const Machine& at, const Away& away) {
 }
 
 // Returns the bus rate of one group between nodes if each member sends to every other member what
-// that one takes, as our own communicators do. Of the n - 1 messages of a member, all to nodes that
-// are not below the narrowest way pass it.
+// that one takes, as our own communicators do. All messages of a member to nodes that are
+// not below the narrowest way pass it.
 double direct_bus(const Machine& at) {
   const auto nodes = static_cast<double>(at.where.nodes);
   const auto beyond = static_cast<double>(at.where.nodes - at.where.nodes_below);

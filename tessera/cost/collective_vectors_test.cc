@@ -123,7 +123,7 @@ TEST(Steps, rings_of_processors_pay_a_message_a_step) {
 
 TEST(Steps, between_nodes_take_the_nic_and_the_fabric) {
   Cluster cluster = with_inner(machine("cpu", 16), LinkKind::kMemory, true);
-  // 15 + 1 + 3 us a step. Of the way up a node has 4 * 20 / 8 GB/s, which is half of one NIC.
+  // 15 + 1 + 3 us a step. A node has 4 * 20 / 8 GB/s of the way up, which is half of one NIC.
   cluster.tiers[0].oversubscription = 8;
   expect_cost(price(cluster, kReduce, every(4, 32), 1), 6 * 19e-6,
               2 * 3. / 4 * kSize / std::min(12 * kGb * .5, 20 * kGb * .96 * .8 / 2));

@@ -89,17 +89,21 @@ void climb_tiers(const Cluster& cluster, const NodeMembers& members, double node
     if (below.size() == 1) return;
     oversubscription *= tier.oversubscription;
     if (oversubscription <= 1) continue;
-    const auto most = std::max_element(
-        below.begin(), below.end(), [](const auto& a, const auto& b) { return a.count < b.count; });
-    const int64_t first = most->node * span, end = std::min(first + span, cluster.nodes());
-    const auto is_at_work = [&](int64_t node) {
-      return at_work == nullptr || (*at_work)[static_cast<size_t>(node)];
-    };
-    int64_t sharing = 0;
-    for (int64_t node = first; node < end; ++node) sharing += is_at_work(node) ? 1 : 0;
-    narrow({most->count, node_rate * static_cast<double>(end - first) / oversubscription,
-            std::max(sharing, most->count)},
-           out);
+    // All switches of a tier are alike. The one with the most nodes of the group decides how many
+    // messages go up, and the one with the most nodes at work how many share a way: of a message,
+    // that of the sender.
+    int64_t most = 1, sharing = 1, nodes = 1;
+    for (const MembersOfNode& one : below) {
+      const int64_t first = one.node * span, end = std::min(first + span, cluster.nodes());
+      int64_t working = end - first;
+      if (at_work != nullptr) {
+        working = std::count(at_work->begin() + first, at_work->begin() + end, true);
+      }
+      most = std::max(most, one.count);
+      sharing = std::max({sharing, working, one.count});
+      nodes = std::max(nodes, end - first);
+    }
+    narrow({most, node_rate * static_cast<double>(nodes) / oversubscription, sharing}, out);
   }
 }
 
@@ -141,7 +145,9 @@ class SwitchTree {
     std::sort(parts.begin(), parts.end());
     for (const size_t s : touched) {
       if (below[s] < all)
-        narrow({std::max(most, below[s]), switches_[s].uplink_rate, sharing(s)}, out);
+        narrow(
+            {std::max(most, below[s]), switches_[s].uplink_rate, std::max<int64_t>(1, sharing(s))},
+            out);
     }
     if (parts.empty()) {
       out.fabric_s = top < 0 ? 0 : way_s[static_cast<size_t>(top)] + at(top).latency_s;
@@ -153,7 +159,9 @@ class SwitchTree {
       double latency = top < 0 ? 0 : at(top).latency_s;
       if (const FabricPath* path = path_between(a, b)) {
         latency = path->latency_s;
-        narrow({most, path->rate, std::min(sharing(a), sharing(b))}, out);
+        // While a message moves, only the sender's side has nodes at work.
+        const auto [fewer, more] = std::minmax({sharing(a), sharing(b)});
+        narrow({most, path->rate, std::max<int64_t>(1, fewer > 0 ? fewer : more)}, out);
       }
       for (const size_t end : {a, b}) latency += way_s[end] + switches_[end].latency_s;
       out.fabric_s = std::max(out.fabric_s, latency);
@@ -173,7 +181,7 @@ class SwitchTree {
     while (s >= 0 && s != other) s = at(s).above;
     return s == other;
   }
-  // Returns how many nodes at work are below a switch; at least 1.
+  // Returns how many nodes at work are below a switch.
   int64_t sharing(size_t s) const {
     int64_t count = 0;
     for (size_t leaf = 0; leaf < switches_.size(); ++leaf) {
@@ -182,7 +190,7 @@ class SwitchTree {
         count += at_work_ == nullptr || (*at_work_)[static_cast<size_t>(node)] ? 1 : 0;
       }
     }
-    return std::max<int64_t>(count, 1);
+    return count;
   }
   const FabricPath* path_between(size_t a, size_t b) const {
     const auto x = static_cast<int64_t>(a), y = static_cast<int64_t>(b);

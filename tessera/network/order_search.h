@@ -29,9 +29,9 @@ inline constexpr double kLeastGain = 0.05;
 struct OrderSearch {
   uint64_t seed = 1;
   double least_gain = kLeastGain;
-  // Messages that may be priced; by default about a second of one core. Each restart has an equal
+  // Messages that may be priced; by default less than a second of one core. Each restart has an equal
   // share, and no restart has more than 30 moves for each pair of machines.
-  int64_t effort = 24'000'000;
+  int64_t effort = 8'000'000;
   int64_t restarts = 0;  // 0: 24 for up to 32 machines, else 6
 };
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "tessera/base/text.h"
+#include "tessera/plan/islands.h"
 #include "tessera/plan/recipes.h"
 
 namespace tessera {

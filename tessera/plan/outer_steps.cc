@@ -2,11 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <tuple>
+#include <utility>
+#include <vector>
 
-#include "tessera/plan/device_order.h"
-#include "tessera/plan/plan.h"
+#include "tessera/base/toml_reader.h"
+#include "tessera/graph/optimizers.h"
 
 namespace tessera {
 
@@ -35,96 +36,54 @@ std::string to_toml(const OuterSteps& outer) {
   return out + " }";
 }
 
-int64_t islands(const Plan& plan) {
-  return plan.outer && !plan.mesh.empty() ? plan.mesh.front().second : 1;
-}
-
-Result<Plan> plan_of_island(const Plan& plan, int64_t island) {
-  Plan out = plan;
-  if (!plan.outer) return out;
-  out.outer.reset();
-  out.mesh.erase(out.mesh.begin());
-  TESSERA_TRY(const RankDevices devices, rank_devices(plan));
-  const int64_t ranks = out.ranks();
-  out.device_order = {};
-  if (devices.in_order() && island == 0) return out;
-  out.device_order.line = plan.device_order.line;
-  for (int64_t rank = 0; rank < ranks; ++rank)
-    out.device_order.devices.push_back(devices.device_of(island * ranks + rank));
-  return out;
-}
-
 namespace {
 
-tl::unexpected<Error> outer_error(const Plan& plan, int line, const std::string& message) {
-  return invalid_input(fmt::format("{}:{}: {}", plan.file, line, message));
+const std::vector<std::string> kOuterKeys{"axis",          "every", "fragments", "delay",    "mix",
+                                          "optimizer",     "lr",    "momentum",  "nesterov", "with",
+                                          "error_feedback"};
+
+// Reads a number from `least` to `most`.
+Status read_number(const TomlReader& reader, std::string_view key, double least, double most,
+                   double& value) {
+  const toml::node* node = reader.find(key);
+  if (node == nullptr) return {};
+  if (!node->is_number()) return reader.wrong_type(key, "a number", *node);
+  value = node->value<double>().value_or(least);
+  if (value >= least && value <= most) return {};
+  return reader.error(reader.line_of(*node),
+                      fmt::format("'{}' in {}: expected a number from {:g} to {:g}, found {:g}",
+                                  key, reader.where(), least, most, value));
 }
 
 }  // namespace
 
-Error refuse_outer_steps(const Plan& plan) {
-  return outer_error(
-             plan, plan.outer->line,
-             "expected a plan without 'outer' here: train, verify, simulate and inspect take "
-             "one with it")
-      .value();
-}
-
-Status check_outer_steps(const Plan& plan) {
-  if (!plan.outer) return {};
-  const OuterSteps& outer = *plan.outer;
-  if (plan.mesh.empty() || plan.mesh.front().first != outer.axis) {
-    return outer_error(
-        plan, outer.line,
-        fmt::format("expected the axis of 'outer' to be the first of the mesh {}, found "
-                    "'{}'",
-                    Mesh::row_major(plan.mesh).to_string(), outer.axis));
+Result<OuterSteps> read_outer_steps(const TomlReader& reader) {
+  TESSERA_TRY_VOID(reader.allow(kOuterKeys));
+  for (const std::string_view key : {"axis", "every"}) TESSERA_TRY_VOID(reader.require(key));
+  OuterSteps outer;
+  outer.line = reader.line();
+  TESSERA_TRY_VOID(reader.string("axis", outer.axis));
+  TESSERA_TRY_VOID(reader.integer("every", 1, outer.every));
+  TESSERA_TRY_VOID(reader.integer("fragments", 1, outer.fragments));
+  TESSERA_TRY_VOID(reader.integer("delay", 0, outer.delay));
+  TESSERA_TRY_VOID(read_number(reader, "mix", 0, 1, outer.mix));
+  TESSERA_TRY_VOID(reader.string("optimizer", outer.optimizer));
+  if (find_optimizer(outer.optimizer) == nullptr)
+    return reader.not_one_of("optimizer", "optimizer", outer.optimizer, optimizer_names());
+  TESSERA_TRY_VOID(reader.positive("lr", outer.lr));
+  TESSERA_TRY_VOID(read_number(reader, "momentum", 0, 1, outer.momentum));
+  TESSERA_TRY_VOID(reader.boolean("nesterov", outer.nesterov));
+  if (reader.has("with")) {
+    std::string text;
+    TESSERA_TRY_VOID(reader.string("with", text));
+    const auto codec = parse_codec(text);
+    if (!codec) return reader.error(reader.line_of("with"), codec.error().message);
+    outer.compression = Compression{*codec, false};
+    TESSERA_TRY_VOID(reader.boolean("error_feedback", outer.compression->error_feedback));
+  } else if (reader.has("error_feedback")) {
+    return reader.error(reader.line_of("error_feedback"), "'error_feedback' needs 'with'");
   }
-  if (outer.every % outer.fragments != 0) {
-    return outer_error(
-        plan, outer.line,
-        fmt::format("expected 'every' in 'outer' to be a multiple of 'fragments', found "
-                    "{} and {}",
-                    outer.every, outer.fragments));
-  }
-  if (outer.delay >= outer.interval()) {
-    return outer_error(
-        plan, outer.line,
-        fmt::format("expected 'delay' in 'outer' to be less than every / fragments = "
-                    "{}, found {}",
-                    outer.interval(), outer.delay));
-  }
-  const auto is_axis = [&](const std::string& name) {
-    return name == outer.axis || name == "-" + outer.axis;
-  };
-  const auto names_axis = [&](const std::vector<std::string>& names) {
-    return std::any_of(names.begin(), names.end(), is_axis);
-  };
-  const auto taken = [&](int line, std::string_view entry) {
-    return outer_error(plan, line,
-                       fmt::format("axis '{}' is that of 'outer', which cuts the batch over it; it "
-                                   "cannot be used in [[{}]]",
-                                   outer.axis, entry));
-  };
-  for (const SplitEntry& entry : plan.splits) {
-    if (names_axis(entry.over) || names_axis(entry.skew)) return taken(entry.line, "split");
-  }
-  for (const PinEntry& entry : plan.pins) {
-    if (is_axis(entry.axis)) return taken(entry.line, "pin");
-  }
-  for (const StoreEntry& entry : plan.stores) {
-    if ((entry.over && names_axis(*entry.over)) ||
-        (entry.keep_over && names_axis(*entry.keep_over)))
-      return taken(entry.line, "store");
-  }
-  for (const StageEntry& entry : plan.stages) {
-    if (outer.axis == plan.stage_axis) return taken(entry.line, "stage");
-    if (!entry.mesh.empty()) {
-      return outer_error(plan, entry.line,
-                         "a stage with a mesh of its own cannot be in a plan with 'outer'");
-    }
-  }
-  return {};
+  return outer;
 }
 
 }  // namespace tessera

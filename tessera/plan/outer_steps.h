@@ -46,15 +46,8 @@ struct OuterSteps {
 // Writes the value of the key.
 std::string to_toml(const OuterSteps& outer);
 
-struct Plan;
-// Returns the number of islands: the size of the axis; 1 for a plan without outer steps.
-int64_t islands(const Plan& plan);
-// Returns the plan of one island, which has the other axes and no outer steps. Its ranks are on the
-// devices of the island's ranks.
-Result<Plan> plan_of_island(const Plan& plan, int64_t island);
-// Returns the error of a command that takes no plan with outer steps.
-Error refuse_outer_steps(const Plan& plan);
-// Checks the invariants. Errors have file:line.
-Status check_outer_steps(const Plan& plan);
+class TomlReader;
+// Reads the value of the key `outer`. Errors have file:line.
+Result<OuterSteps> read_outer_steps(const TomlReader& reader);
 
 }  // namespace tessera

@@ -10,8 +10,8 @@
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
 #include "tessera/base/toml_reader.h"
-#include "tessera/graph/optimizers.h"
 #include "tessera/plan/ahead_split.h"
+#include "tessera/plan/islands.h"
 #include "tessera/plan/part.h"
 #include "tessera/plan/plan.h"
 
@@ -37,8 +37,6 @@ const Names kStoreKeys{"tensors",   "over", "dim",       "tier", "fraction",
 const Names kRowCacheKeys{"slots", "policy", "window", "counted", "prefetch", "zipf"};
 const Names kRowCachePolicies{"lookahead", "dataset", "lfu", "lru"};
 const Names kPrefetchKeys{"units", "ahead"};
-const Names kOuterKeys{"axis", "every",    "fragments", "delay", "mix",           "optimizer",
-                       "lr",   "momentum", "nesterov",  "with",  "error_feedback"};
 const Names kKeeps{"block", "micro_batch", "step"};
 const Names kLoopKeys{"ops", "dim", "steps", "sizes", "recompute", "stages"};
 const Names kReorderKeys{"dim", "as", "pieces"};
@@ -624,50 +622,11 @@ Status read_prefetch(const Reader& top, Plan& plan) {
   return {};
 }
 
-// Reads a number from `least` to `most`.
-Status read_number(const Reader& reader, std::string_view key, double least, double most,
-                   double& value) {
-  const toml::node* node = reader.find(key);
-  if (node == nullptr) return {};
-  if (!node->is_number()) return reader.wrong_type(key, "a number", *node);
-  value = node->value<double>().value_or(least);
-  if (value >= least && value <= most) return {};
-  return reader.error(reader.line_of(*node),
-                      fmt::format("'{}' in {}: expected a number from {:g} to {:g}, found {:g}",
-                                  key, reader.where(), least, most, value));
-}
-
 Status read_outer(const Reader& top, Plan& plan) {
-  std::optional<Reader> found;
-  TESSERA_TRY_VOID(top.table("outer", "a table like { axis = \"site\", every = 50 }", found));
-  if (!found) return {};
-  const Reader& reader = *found;
-  TESSERA_TRY_VOID(reader.allow(kOuterKeys));
-  for (std::string_view key : {"axis", "every"}) TESSERA_TRY_VOID(reader.require(key));
-  OuterSteps outer;
-  outer.line = reader.line();
-  TESSERA_TRY_VOID(reader.string("axis", outer.axis));
-  TESSERA_TRY_VOID(reader.integer("every", 1, outer.every));
-  TESSERA_TRY_VOID(reader.integer("fragments", 1, outer.fragments));
-  TESSERA_TRY_VOID(reader.integer("delay", 0, outer.delay));
-  TESSERA_TRY_VOID(read_number(reader, "mix", 0, 1, outer.mix));
-  TESSERA_TRY_VOID(reader.string("optimizer", outer.optimizer));
-  if (find_optimizer(outer.optimizer) == nullptr)
-    return reader.not_one_of("optimizer", "optimizer", outer.optimizer, optimizer_names());
-  TESSERA_TRY_VOID(reader.positive("lr", outer.lr));
-  TESSERA_TRY_VOID(read_number(reader, "momentum", 0, 1, outer.momentum));
-  TESSERA_TRY_VOID(reader.boolean("nesterov", outer.nesterov));
-  if (reader.has("with")) {
-    std::string text;
-    TESSERA_TRY_VOID(reader.string("with", text));
-    const auto codec = parse_codec(text);
-    if (!codec) return reader.error(reader.line_of("with"), codec.error().message);
-    outer.compression = Compression{*codec, false};
-    TESSERA_TRY_VOID(reader.boolean("error_feedback", outer.compression->error_feedback));
-  } else if (reader.has("error_feedback")) {
-    return reader.error(reader.line_of("error_feedback"), "'error_feedback' needs 'with'");
-  }
-  plan.outer = std::move(outer);
+  std::optional<Reader> reader;
+  TESSERA_TRY_VOID(top.table("outer", "a table like { axis = \"site\", every = 50 }", reader));
+  if (!reader) return {};
+  TESSERA_TRY(plan.outer, read_outer_steps(*reader));
   return {};
 }
 

@@ -26,14 +26,14 @@
 
 namespace tessera {
 
-// What all ranks of a process share.
+// The programs and moves that all ranks of a process share.
 struct OuterPrograms {
   std::shared_ptr<const Compiled::Outer> compiled;
   std::vector<Program> inner;  // by rank of an island
   struct Fragment {
     std::vector<Program> programs;  // by rank of the world
-    // What moves within an island between the inner plan's homes of the fragment's parameters and
-    // those of the outer plan, and back.
+    // The moves within an island from the inner plan's homes of the fragment's parameters to those
+    // of the outer plan, and back.
     StateMove there, back;
   };
   std::vector<Fragment> fragments;

@@ -34,7 +34,7 @@ struct Period {
   int64_t first_step = 1;
   std::string plan;  // as the user names it
   Compiled compiled;
-  // Of all ranks of the world. The islands of a plan with outer steps have equal programs, in which
+  // The programs of all ranks of the world. The islands of a plan with outer steps have equal programs, in which
   // ranks count from 0 in each island.
   std::vector<Program> programs;
   std::optional<OuterPrograms> outer;  // of a plan with outer steps

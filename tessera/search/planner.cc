@@ -14,7 +14,9 @@
 #include "tessera/search/explain.h"
 #include "tessera/search/offload.h"
 #include "tessera/search/planners/alpa.h"
+#include "tessera/search/planners/dtfm.h"
 #include "tessera/search/planners/galvatron.h"
+#include "tessera/search/planners/opfence.h"
 #include "tessera/search/planners/rannc.h"
 #include "tessera/search/planners/recipes.h"
 #include "tessera/search/planners/table_plans.h"
@@ -115,6 +117,7 @@ Status check_own_keys(const PlanQuestion& question, const std::string& planner) 
       {"prefetch", is(std::to_string(TransferChoice{}.ahead)), "auto", "gathers one block ahead"},
       {"bucket_bytes", is(std::to_string(kPlainBucket)), "auto",
        "leaves the size of buckets as it is"},
+      {"compression", is("1"), "opfence", "sends everything as it is"},
       {"cp", is("1"), "auto", "leaves sequences whole", "recipes"},
       {"ep", is("1"), "auto", "does not choose groups of experts", "recipes"}};
   for (const Own& own : all) {
@@ -240,6 +243,14 @@ const std::vector<Planner>& all_planners() {
        "pipelines of slices of a causal sequence, with tensor parallelism, replicas and "
        "micro-batches; slice lengths by a program on measured times",
        find_by_terapipe},
+      {"opfence",
+       "FusionLLM's: a chain of stages of one device each over slow and unequal links, with fences "
+       "where few bytes pass; with --allow lossy messages are compressed most where links are slow",
+       find_by_opfence},
+      {"dtfm",
+       "DT-FM's: equal stages of replicas over slow links, by a genetic search over groups of "
+       "devices",
+       find_by_dtfm},
       {"recipes",
        "every recipe, with the arguments that are its fastest by simulation; --explain lists them",
        find_by_recipes},

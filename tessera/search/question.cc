@@ -23,6 +23,9 @@ const std::vector<std::pair<std::string, std::string>>& fix_keys() {
       {"slices", "of the sequence in a pipeline; 1: it stays whole (planner terapipe)"},
       {"prefetch", "blocks ahead of which parameters in shards are gathered (planner auto)"},
       {"bucket_bytes", "up to which small collectives are joined (planner auto)"},
+      {"compression",
+       "how many times fewer bytes the slowest link may carry (planner opfence with --allow "
+       "lossy)"},
       {"replicas_apart", "0: neighbouring devices hold one stage, 1: neighbouring stages"}};
   return keys;
 }

@@ -43,6 +43,9 @@ struct PlanQuestion {
   // Keys and entries of a plan text that every plan of the search must contain (parse_part with
   // planned_axes()). Degrees, micro-batches and schedule that the part sets are not searched.
   std::optional<PlanPart> part;
+  // Whether plans may contain codecs, which change what a step computes. Planners that use them say
+  // so in their plans.
+  bool allows_lossy = false;
   // The most programs of the whole model that are simulated; 0: a number between kLeastPrograms and
   // kMostPrograms that follows from the number of the model's ops (for small models see
   // kMostOfSmall). If a small model has no more choices than this number, all choices are

@@ -30,7 +30,7 @@ std::vector<GroupBorder> group_borders(const Graph& forward, const std::vector<F
   for (const Tensor& tensor : forward.tensors()) {
     if (!tensor.producer.valid()) continue;
     GroupBorder border{
-        group_of_op[tensor.producer.index()], {}, static_cast<double>(tensor.bytes())};
+        group_of_op[tensor.producer.index()], {}, static_cast<double>(tensor.bytes()), tensor.id};
     for (const OpId reader : readers[tensor.id.index()]) {
       const size_t group = group_of_op[reader.index()];
       if (group == border.from) continue;

@@ -18,6 +18,7 @@ struct GroupBorder {
   size_t from = 0;
   std::vector<size_t> to;  // groups that read the tensor, each once, without `from`
   double bytes = 0;        // bytes of the tensor in the model
+  TensorId tensor = {};
 };
 // Returns all tensors that go between groups. `group_of`: the group of each unit.
 std::vector<GroupBorder> group_borders(const Graph& forward, const std::vector<FoldUnit>& units,

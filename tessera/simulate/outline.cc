@@ -590,18 +590,14 @@ class PlayerOutline {
 
   const std::string& stage_axis() const { return shared_.lowering().plan().plan.stage_axis; }
 
-  // Returns the number of the message in the list of messages. As many messages leave the node at
-  // the same time as it has ranks of the sender's place.
+  // Returns the message's number. The sender's place sends from all its ranks at the same time.
   int32_t message(int from, int to, int64_t bytes) {  // ranks
     const PlaceId place = shared_.lowering().plan().places_of(from)[0];
     const int64_t sender = shared_.lowered.devices.device_of(from);
     const int64_t receiver = shared_.lowered.devices.device_of(to);
-    GroupPlacement where;
-    if (sender != receiver) {
-      where =
-          place_group(shared_.cluster, {sender, receiver},
-                      shared_.sharing.ranks_on_node(place, from), shared_.sharing.nodes_of(place));
-    }
+    const GroupPlacement where =
+        place_group(shared_.cluster, {sender, receiver}, shared_.sharing.ranks_on_node(place, from),
+                    shared_.sharing.nodes_of(place));
     return entry<PricedMessage>(shared_.out.messages, shared_.messages,
                                 {sender, receiver, bytes, where});
   }

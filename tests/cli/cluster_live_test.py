@@ -119,6 +119,19 @@ class Live(RuntimeTest):
         self.assertEqual([one["bytes"]["counted"] for one in changes], [one["bytes"]["predicted"] for one in changes])
         self.expect_equal_replay()
 
+    def test_predicted_speeds_decide_before_anything_is_measured(self):
+        table = self.write("speeds.csv", "exec_plan,placement,iter_time,plan\nga,1,0.1,data_parallel(1)\nga,2,0.05,data_parallel(2)\n"
+                                         "ga,4,0.4,data_parallel(4)\nzero,4,0.01,\"zero(stage=3,dp=4)\"\n")
+        self.serve(cluster="1x4", policy="default")
+        self.submit("a", "--gpus", "4", "--plan", "data_parallel({})", "--speeds", table)
+        self.assertEqual(self.server.wait(timeout=60), 0)
+        with sqlite3.connect(self.path("live/journal")) as journal:
+            decided = [json.loads(body)["decided"] for (body,) in journal.execute("SELECT body FROM event WHERE kind = 'round'")]
+        self.assertEqual([change for changes in decided for change in changes][0], [0, [[0, 2]]])
+        self.expect_equal_replay()
+        wrong = self.ask("submit", self.job("b"), "--plan", "serial", "--speeds", table)
+        self.assertEqual((wrong.code, wrong.err), (2, f"tessera: {table}: expected rows whose column plan is 'serial', found none of 4\n"))
+
     def test_twenty_small_jobs_under_each_elastic_policy(self):
         for policy in ("ones", "default"):
             self.serve(cluster="2x4", policy=policy)

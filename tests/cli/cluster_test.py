@@ -128,6 +128,29 @@ class Readers(Cluster):
         self.assertEqual((asked["end_s"], ours["end_s"]), (60 + 600 * 1.5, 60 + 600 * 1))
 
 
+    def test_pauses_follow_from_the_bytes_of_a_jobs_state(self):
+        # A replica of 20 GB on each GPU. Job a has both nodes, gives one to b and gets it back when b ends.
+        os.mkdir(os.path.join(self.folder, "throughput"))
+        head = "exec_plan,placement,iter_time,state_bytes,gpu_state_bytes\n"
+        self.write("throughput/net.csv", head + "ga,4,1,20e9,20e9\nga,44,0.8,20e9,20e9\n")
+        jobs = self.write("jobs.csv", "name,submission_time,duration,application,num_gpus,exec_plan,steps\n"
+                                      "a,0,900,net,4,ga,3000\nb,600,900,net,4,ga,500\n")
+        found = self.expect_json(*self.simulate(jobs, "--json", "--switch", "5", "--links", "dgx-a100", policy="default"))
+        self.assertEqual(found["moved_bytes"], 4 * 20e9)
+        self.assertEqual([job["moved_bytes"] for job in found["jobs"]], [4 * 20e9, 0])
+        node = 8 * 25e9  # bytes a second of the network cards of a dgx-a100
+        grows_s = found["jobs"][1]["end_s"]
+        grows_s += -grows_s % 60  # the end of the round
+        steps = (600 - 60 - 5) / 0.8 + (grows_s - 600) / 1  # shrinking moves nothing
+        self.assertAlmostEqual(found["jobs"][0]["end_s"], grows_s + 4 * 20e9 / node + (3000 - steps) * 0.8, delta=1e-3)
+        # What is not known in bytes is said, and pauses for the constant.
+        trace = self.philly((0, 600, 4), (0, 600, 8))
+        found = self.expect_json(*self.simulate(trace, "--json", "--links", "dgx-a100"))
+        self.assertEqual(found["left_out"], ["links, for 2 jobs whose bytes of state are not known: a pause is that of --switch or "
+                                             "of the format"])
+        self.expect_error(2, "--links: expected a machine of equal nodes with network cards, as a800, found 'local'",
+                          *self.simulate(trace, "--links", "local"))
+
     def test_a_policy_decides_by_predicted_speeds_and_jobs_advance_by_measured_ones(self):
         for folder in ("throughput", "ours"):
             os.mkdir(os.path.join(self.folder, folder))
@@ -177,6 +200,16 @@ class Speeds(Cluster):
                 self.expect_json(*self.speeds("--gpus", "1,2", "--plans", plans, "--json"))["rows"] if row["plan"] == "12"}
         end_s = self.expect_json(*self.simulate(jobs, "--json", "--switch", "0"))["jobs"][0]["end_s"]
         self.assertAlmostEqual(end_s, 60 + 60000 * rows[(2,)]["step_time_s"], delta=0.01)
+
+    def test_the_state_of_a_plan_is_counted_in_bytes(self):
+        # GPT with tied embeddings: per layer 12 h^2 + 13 h, tables 4096 h and 256 h, last norm 2 h; 12 bytes a parameter with AdamW.
+        hidden = 256
+        whole = 12 * (4 * (12 * hidden**2 + 13 * hidden) + (4096 + 256) * hidden + 2 * hidden)
+        found = self.expect_json(*self.speeds("--gpus", "1,4", "--json", "--plan", "ga=data_parallel({})", "--plan", "zero=zero(stage=3,dp={})"))
+        for row in found["rows"]:
+            self.assertAlmostEqual(row["state_bytes"] / whole, 1, delta=1e-4, msg=row)
+            share = row["placement"][0] if row["plan"] == "zero" else 1
+            self.assertAlmostEqual(row["gpu_state_bytes"] * share / whole, 1, delta=1e-4, msg=row)
 
     def test_micro_batches_are_as_few_as_fit(self):
         model = "gpt:layers=12,hidden=768,heads=12,seq=1024"

@@ -19,6 +19,10 @@ class Surface(CliTest):
         self.assertEqual(text, self.expect_text("--help"))
         self.assertEqual(text, self.expect_text("help"))
         self.assertEqual(self.expect_text("help", "plan"), self.expect_text("plan", "--help"))
+        self.assertEqual(self.expect_text("help", "cluster", "submit"), self.expect_text("cluster", "submit", "--help"))
+        self.expect_error(2, "help: expected no further command, found 'x' after 'tessera plan'", "help", "plan", "x")
+        self.expect_error(2, "help: expected one of simulate, speeds, serve, submit, status, explain, cancel, drain, resume, replay, "
+                          "found 'submitt' after 'tessera cluster'", "help", "cluster", "submitt")
 
     def commands(self):
         return re.findall(r"(?m)^  (\w+)  ", self.expect_text("--help").split("Subcommands:")[1].split("MODEL")[0])

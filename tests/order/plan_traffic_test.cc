@@ -66,12 +66,13 @@ Cluster two_racks() {
   cluster.parts[0].type.devices = 1;
   cluster.parts[0].type.nics = 1;
   const double rate = cluster.parts[0].type.nic.rate;
-  cluster.switches = {{"a", {0, 2}, -1, rate / 4, 0, 1e-6}, {"b", {1, 3}, -1, rate / 4, 0, 1e-6}};
+  cluster.switches = {{"a", {0, 2}, -1, rate / 4, 0, 1e-5}, {"b", {1, 3}, -1, rate / 4, 0, 1e-5}};
   return cluster;
 }
 
 TEST(PlanInOrder, only_the_devices_of_ranks_change) {
-  const NamedNetwork network{"net.toml", order_network(two_racks()), {}, {"a", "b", "c", "d"}, true};
+  const NamedNetwork network{
+      "net.toml", order_network(two_racks()), {}, {"a", "b", "c", "d"}, true};
   const Compiled made = compiled("megatron(tp=2,dp=2)");
   const OrderedPlan ordered = plan_in_order(*made.lowering, network).value();
   ASSERT_TRUE(ordered.changed);

@@ -6,8 +6,10 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/json_text.h"
+#include "tessera/base/memory_text.h"
 #include "tessera/base/text.h"
 #include "tessera/cli/cli.h"
+#include "tessera/cli/machine.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/progress_line.h"
 #include "tessera/cli/with_planning/cluster_live.h"
@@ -23,7 +25,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct ClusterOptions {
-  std::string trace, cluster, policy = "default", format, traces, predicted, page,
+  std::string trace, cluster, policy = "default", format, traces, predicted, links, page,
                               objective = "time";
   std::vector<std::string> prices;
   std::optional<double> round_s, switch_s;
@@ -73,6 +75,33 @@ Result<share::Prices> read_prices(const ClusterOptions& options, const share::Ma
   return out;
 }
 
+// Returns the rates of the links of the machine's nodes, for what moves when a job changes.
+Result<share::LinkRates> read_links(const std::string& text) {
+  share::LinkRates out;
+  if (text.empty()) return out;
+  TESSERA_TRY(const Cluster machine, load_machine(text));
+  const NodeType& node = machine.type_of(0);
+  out.node = static_cast<double>(node.nics) * node.nic.rate;
+  // Without a switch all devices share one link.
+  out.gpu = node.inner.rate / (node.inner.switched ? 1.0 : static_cast<double>(node.devices));
+  if (node.devices == 1) out.gpu = out.node;
+  if (machine.parts.size() == 1 && out.is_known()) return out;
+  return invalid_input(fmt::format(
+      "--links: expected a machine of equal nodes with network cards, as a800, found '{}'", text));
+}
+
+// Says how many jobs pause for a constant although links were named, if there are any.
+void note_constant_pauses(ClusterRun& run, share::BatchRule rule) {
+  int64_t unknown = 0;
+  for (const share::JobSpec& job : run.workload.jobs)
+    unknown += job.state_bytes(run.machines.packed(job.gpus), rule).is_known() ? 0 : 1;
+  if (unknown == 0) return;
+  run.workload.left_out.push_back(fmt::format(
+      "links, for {} whose bytes of state are not known: a pause is that of --switch or "
+      "of the format",
+      plural(unknown, "job")));
+}
+
 Result<ClusterRun> simulate_cluster(const ClusterOptions& options) {
   ClusterRun out;
   TESSERA_TRY(out.machines, share::parse_machines(options.cluster));
@@ -98,6 +127,8 @@ Result<ClusterRun> simulate_cluster(const ClusterOptions& options) {
   settings.switching.seconds = options.switch_s.value_or(out.workload.switch_s);
   settings.switching.live_seconds =
       options.switch_s ? *options.switch_s : out.workload.live_switch_s;
+  TESSERA_TRY(settings.switching.links, read_links(options.links));
+  if (settings.switching.links.is_known()) note_constant_pauses(out, policy->batch_rule());
   const size_t count = out.workload.jobs.size();
   settings.progress = [&](double now_s, size_t done) {
     line.say(fmt::format("{} of {} jobs are done at {:.1f} h", done, count, now_s / 3600));
@@ -126,6 +157,7 @@ Json summary_json(const ClusterRun& run, const ClusterOptions& options) {
            {"mean_execution_s", s.mean_execution_s},
            {"gpu_h", s.gpu_h},
            {"switching_gpu_h", s.switching_gpu_h},
+           {"moved_bytes", s.moved_bytes},
            {"utilisation", s.utilisation},
            {"finish_time_fairness",
             {{"mean", s.mean_fairness}, {"worst", s.worst_fairness}, {"over_1", s.unfair}}},
@@ -152,6 +184,7 @@ Json jobs_json(const ClusterRun& run) {
                    {"end_s", outcome.end_s},
                    {"restarts", outcome.usage.switches},
                    {"gpu_s", outcome.usage.gpu_seconds},
+                   {"moved_bytes", outcome.usage.moved_bytes},
                    {"waited_s", outcome.waited_s},
                    {"waits_for", outcome.waits_for.text},
                    {"waits_at_s", outcome.waits_for.at_s}});
@@ -204,6 +237,7 @@ std::string cluster_text(const ClusterRun& run, const ClusterOptions& options) {
       fmt::format("{:.0f} s, {:.0f} s on average", s.mean_queueing_s, s.mean_execution_s));
   add("GPUs", fmt::format("{:.1f} h held ({} of all), {:.1f} h of them lost in switches", s.gpu_h,
                           percent(s.utilisation), s.switching_gpu_h));
+  if (!options.links.empty()) add("moved state", memory_text(s.moved_bytes) + " in switches");
   add("finish-time fairness",
       fmt::format("{:.2f} on average, {:.2f} at worst, above 1 for {} of {}", s.mean_fairness,
                   s.worst_fairness, s.unfair, run.workload.jobs.size()));
@@ -264,6 +298,10 @@ void add_cluster_simulate(Command& cluster) {
       .option("--switch", options->switch_s,
               "Seconds that a job pauses when its GPUs change; the format's by default")
       .at_least(0);
+  command.option(
+      "--links", options->links,
+      "Machine, as a800, over whose links the state of changed jobs moves: pauses follow "
+      "from its bytes, and --switch is what a start takes beside");
   command.option("--price", options->prices, "TYPE=USD an hour of a GPU, once for each type")
       .one_value_each();
   command

@@ -36,7 +36,7 @@ struct LiveOptions {
   double round_s = 5;
   std::string listen, token;  // HOST:PORT, and the file with its token
   bool until_idle = false;
-  std::string name, plan;
+  std::string name, plan, speeds;
   int64_t gpus = 1;
   std::optional<int64_t> least, most;
   std::optional<double> deadline_s;
@@ -162,6 +162,11 @@ Result<Answer> ask_to_submit(const LiveOptions& options) {
     for (const std::string& why : sizes.left_out)
       fmt::print(stderr, "note: the job will not run on {}\n", message_line(why));
     if (!sizes.sizes.empty()) request["sizes"] = sizes.sizes;
+  }
+  if (!options.speeds.empty()) {
+    TESSERA_TRY(const auto predicted, predicted_speeds(job, options.speeds));
+    for (const auto& [gpus, steps_per_s] : predicted)
+      request["predicted"].push_back({gpus, steps_per_s});
   }
   if (options.least) request["least"] = *options.least;
   if (options.most) request["most"] = *options.most;
@@ -289,6 +294,10 @@ void add_submit(Command& cluster) {
                  "The plan, with {} for the number of GPUs; default: the run's");
   command.option("--least", options->least, "Fewest GPUs of a plan with {}; default 1").ranks();
   command.option("--most", options->most, "Most GPUs; default: --gpus").ranks();
+  command.option(
+      "--speeds", options->speeds,
+      "Table of tessera cluster speeds with the job's plan: predicted speeds by number of "
+      "GPUs");
   command.option("--deadline", options->deadline_s, "Seconds in which it must end").at_least(0);
   add_controller(command, *options);
   command.footer(

@@ -142,6 +142,8 @@ Json speeds_json(const Speeds& speeds, const SpeedsOptions& options, const Clust
                     {"placement", row.placement},
                     {"step_time_s", row.step_s},
                     {"memory_bytes", row.memory_bytes},
+                    {"state_bytes", row.state_bytes},
+                    {"gpu_state_bytes", row.gpu_state_bytes},
                     {"fastest", static_cast<bool>(is_fastest[i])},
                     {"text", row.text}});
   }

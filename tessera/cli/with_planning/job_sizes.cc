@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
 #include "tessera/cli/output.h"
 #include "tessera/compile/compile.h"
+#include "tessera/orchestrate/workloads/columns.h"
 
 namespace tessera::cli {
 namespace {
@@ -35,11 +38,22 @@ Status check_size(Compiler& compiler, const CompileTexts& texts, int gpus) {
                                    texts.plan, gpus, compiled.ranks()));
 }
 
+Result<toml::table> read_run_file(const share::Submission& job) {
+  TESSERA_TRY(const std::string text, read_file(job.run_file));
+  return parse_toml(text, job.run_file);
+}
+
+// Returns the job with the plan of its run file where it has none of its own.
+share::Submission with_plan(const share::Submission& job, const toml::table& run) {
+  share::Submission out = job;
+  if (out.plan.empty()) out.plan = run["plan"].value_or(std::string("serial"));
+  return out;
+}
+
 }  // namespace
 
 Result<JobSizes> sizes_of_job(const share::Submission& job) {
-  TESSERA_TRY(const std::string text, read_file(job.run_file));
-  TESSERA_TRY(const toml::table run, parse_toml(text, job.run_file));
+  TESSERA_TRY(const toml::table run, read_run_file(job));
   if (run.contains("change")) {
     return invalid_input(job.run_file +
                          ": change: expected a run without changes of its plan, which the "
@@ -49,8 +63,7 @@ Result<JobSizes> sizes_of_job(const share::Submission& job) {
   texts.model = run["model"].value_or(std::string());
   texts.precision = run["precision"].value_or(std::string("float32"));
   texts.beside = job.run_file;
-  share::Submission own = job;
-  if (own.plan.empty()) own.plan = run["plan"].value_or(std::string("serial"));
+  const share::Submission own = with_plan(job, run);
   JobSizes out;
   if (own.plan == "auto") return out;
   Compiler compiler;
@@ -68,6 +81,25 @@ Result<JobSizes> sizes_of_job(const share::Submission& job) {
     }
   }
   return out;
+}
+
+Result<std::map<int, double>> predicted_speeds(const share::Submission& job,
+                                               const std::string& table) {
+  TESSERA_TRY(const toml::table run, read_run_file(job));
+  const share::Submission own = with_plan(job, run);
+  TESSERA_TRY(const share::Columns file,
+              share::Columns::read(table, {"placement", "iter_time", "plan"}));
+  std::map<int, double> out;
+  for (size_t row = 0; row < file.rows(); ++row) {
+    TESSERA_TRY(const std::vector<int> placement, file.digits(row, "placement"));
+    TESSERA_TRY(const double step_s, file.number(row, "iter_time", 1e-9));
+    const int gpus = std::accumulate(placement.begin(), placement.end(), 0);
+    if (trim(file.text(row, "plan")) != trim(own.plan_on(gpus))) continue;
+    out[gpus] = std::max(out[gpus], 1 / step_s);
+  }
+  if (!out.empty()) return out;
+  return invalid_input(fmt::format("{}: expected rows whose column plan is '{}', found none of {}",
+                                   table, own.plan, file.rows()));
 }
 
 }  // namespace tessera::cli

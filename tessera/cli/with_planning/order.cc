@@ -54,7 +54,10 @@ struct Sortings {
 struct Found {
   std::vector<std::string> hosts;  // in the order found
   std::vector<PlacedRank> places;  // by rank
-  std::string head;                // first lines of the answer as text
+  // By device in the order of hosts, if a plan is written that says which rank is on which device.
+  // Else empty.
+  std::vector<PlacedRank> devices;
+  std::string head;  // first lines of the answer as text
   double now_s = 0, found_s = 0, best_s = 0;
   bool kept = false;
   std::optional<Sortings> sortings;  // if hosts have names
@@ -171,6 +174,8 @@ std::string kinds_table(const PlanOrder& found) {
   return "\n" + table.to_string();
 }
 
+Json order_json(const DeviceOrder& order) { return order.empty() ? Json() : Json(to_toml(order)); }
+
 Json plan_json(const OrderCommand& options, const Compiled& planned, const PlanOrder& found) {
   Json kinds = Json::array(), layings = Json::array();
   for (const KindTime& kind : found.kinds) {
@@ -182,14 +187,13 @@ Json plan_json(const OrderCommand& options, const Compiled& planned, const PlanO
   }
   for (const LayingTime& laying : found.layings) {
     if (layings.size() == kMostLayings) break;
-    layings.push_back({{"device_order", laying.order.empty() ? Json() : to_toml(laying.order)},
-                       {"seconds", laying.seconds}});
+    layings.push_back({{"device_order", order_json(laying.order)}, {"seconds", laying.seconds}});
   }
   return {{"model", planned.model->spec},
           {"plan", plan_label(options.plan)},
           {"ranks", planned.ranks()},
           {"batch", planned.batch},
-          {"device_order", found.device_order.empty() ? Json() : to_toml(found.device_order)},
+          {"device_order", order_json(found.device_order)},
           {"order", found.machines},
           {"devices", found.devices},
           {"kinds", std::move(kinds)},
@@ -247,6 +251,11 @@ Result<int> order_plan(const OrderCommand& given, const NamedNetwork& network) {
     Plan plan = planned.plan().plan;
     plan.device_order = searched->device_order;
     TESSERA_TRY_VOID(write_file(options.out, to_toml(plan)));
+    for (const int64_t at : searched->machines) {
+      const auto number = static_cast<size_t>(at);
+      for (int64_t d = 0; d < network.network->machines[number].devices; ++d)
+        found.devices.push_back({network.hosts[number], d});
+    }
   }
   std::string tail = searched->device_order.empty()
                          ? std::string("device_order    none: rank r on device r\n")
@@ -291,7 +300,10 @@ Result<int> answer(const OrderCommand& options, const Found& found, Json json,
   for (const std::string& text : options.writes) {
     const auto file = parse_host_file(text);
     if (!file) return invalid_input("order: --write: " + file.error().message);
-    const auto written = host_file_text(file->form, found.places);
+    const bool by_host =
+        file->form == HostFileForm::kHostfile || file->form == HostFileForm::kTorchrun;
+    const auto written = host_file_text(
+        file->form, by_host && !found.devices.empty() ? found.devices : found.places);
     if (!written) return invalid_input("order: --write: " + written.error().message);
     TESSERA_TRY_VOID(write_file(file->path, *written));
   }

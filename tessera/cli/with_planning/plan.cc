@@ -39,7 +39,7 @@ struct PlanOptions {
                                               target;
   PricingOptions pricing;
   std::vector<std::string> fixed;
-  std::string with;
+  std::string with, allowed;
   int64_t batch = 0, evaluations = 0;
   double seconds = 0;  // 0: without limit
   bool list = false, json = false, explain = false;
@@ -254,6 +254,7 @@ Result<PlanQuestion> question_of(const PlanOptions& options, const Pricing& pric
   question.options.style = pricing.style;
   question.evaluations = static_cast<size_t>(options.evaluations);
   question.explain = options.explain;
+  question.allows_lossy = !options.allowed.empty();
   const char* without = std::getenv("TESSERA_SEARCH_WITHOUT");
   TESSERA_TRY(question.without, parse_mechanisms(without == nullptr ? "" : without));
   TESSERA_TRY(question.optimizer, parse_optimizer_text(options.optimizer));
@@ -395,6 +396,11 @@ void add_plan(Commands& commands) {
   add_pricing(command, options->pricing);
   add_optimizer(command, options->optimizer);
   command.option("--fix", options->fixed, "KEY=VALUE that is not searched; the keys stand below");
+  command
+      .option("--allow", options->allowed,
+              "lossy: plans may compress what ranks exchange, which changes what a step computes "
+              "(planner opfence)")
+      .one_of({"lossy"});
   command.option("--with", options->with,
                  "Plan file of keys and entries that the plan must contain; the rest is searched "
                  "around them");

@@ -101,6 +101,7 @@ class Pricer {
     }
     found_.insert(plan.name);
     if (best) {
+      TESSERA_TRY_VOID(add_state(*best));
       best->plan = plan.name;
       priced_.insert(plan.name);
       out.rows.push_back(std::move(*best));
@@ -148,28 +149,51 @@ class Pricer {
     return ranks_[text] = plan.ranks();
   }
 
+  Result<Compiled> compiled(const std::string& text) {
+    TESSERA_TRY(const Pricing* pricing, pricing_of(text));
+    CompileTexts texts{question_.model, text, question_.batch, pricing->precision};
+    texts.optimizer = question_.optimizer;
+    return compiler_.compile(texts);
+  }
+
+  // Sets the bytes of the state that the plan keeps, from a program of each class of ranks.
+  Status add_state(SpeedRow& row) {
+    TESSERA_TRY(const Compiled plan, compiled(row.text));
+    std::set<TensorId> counted;
+    for (const RankClass& one : plan.lowering->roles()) {
+      TESSERA_TRY(const Program program, plan.lowering->lower(one.representative, false));
+      int64_t held = 0;
+      for (const Home& home : program.homes) {
+        const int64_t element = dtype_bytes(program.buffer(home.buffer).dtype);
+        held += home.region.volume() * element;
+        if (counted.insert(home.tensor).second)
+          row.state_bytes += plan.graph().tensor(home.tensor).elements() * element;
+      }
+      row.gpu_state_bytes = std::max(row.gpu_state_bytes, held);
+    }
+    return {};
+  }
+
   // Returns the plan's row without its name. A plan of another number of ranks is an error without a
   // message.
   Result<SpeedRow> price(const std::string& text, const std::vector<int>& placement) {
     TESSERA_TRY(const int64_t ranks, ranks_of(text));
     if (ranks != total(placement)) return check_failed("");
     TESSERA_TRY(const Pricing* pricing, pricing_of(text));
-    CompileTexts texts{question_.model, text, question_.batch, pricing->precision};
-    texts.optimizer = question_.optimizer;
-    TESSERA_TRY(const Compiled compiled, compiler_.compile(texts));
+    TESSERA_TRY(const Compiled plan, compiled(text));
     SimulateOptions options;
     options.style = pricing->style;
     options.memory_details = false;
     options.critical_path = false;
     options.devices = RankDevices(devices_of(placement, pricing->cluster.type_of(0).devices));
-    TESSERA_TRY(const Simulation step, simulate(*compiled.lowering, pricing->cluster, options));
+    TESSERA_TRY(const Simulation step, simulate(*plan.lowering, pricing->cluster, options));
     if (const auto shortage = find_shortage(step, pricing->cluster)) {
       return check_failed(fmt::format(
           "needs {} of {} a device",
           memory_text(static_cast<double>(shortage->capacity_bytes + shortage->missing_bytes)),
           memory_text(static_cast<double>(shortage->capacity_bytes))));
     }
-    SpeedRow row{"", placement, step.step_time_s, 0, text};
+    SpeedRow row{"", placement, step.step_time_s, 0, 0, 0, text};
     for (const RankResult& role : step.roles)
       row.memory_bytes = std::max(row.memory_bytes, static_cast<int64_t>(role.memory.high));
     return row;
@@ -276,10 +300,12 @@ Result<std::vector<int>> parse_placement(const std::string& text) {
 }
 
 std::string to_csv(const Speeds& speeds) {
-  std::string out = csv_line({"exec_plan", "placement", "iter_time", "memory_bytes", "plan"});
+  std::string out = csv_line({"exec_plan", "placement", "iter_time", "memory_bytes", "state_bytes",
+                              "gpu_state_bytes", "plan"});
   for (const SpeedRow& row : speeds.rows) {
     out += csv_line({row.plan, placement_text(row.placement), fmt::format("{:.6g}", row.step_s),
-                     std::to_string(row.memory_bytes), row.text});
+                     std::to_string(row.memory_bytes), std::to_string(row.state_bytes),
+                     std::to_string(row.gpu_state_bytes), row.text});
   }
   return out;
 }

@@ -46,7 +46,10 @@ struct SpeedRow {
   std::vector<int> placement;
   double step_s = 0;
   int64_t memory_bytes = 0;  // of the device that needs the most, upper bound
-  std::string text;          // the plan with its numbers, as --plan takes it
+  // Bytes that the plan keeps from step to step (parameters, states of the optimizer): each element
+  // once, and on the device that keeps the most.
+  int64_t state_bytes = 0, gpu_state_bytes = 0;
+  std::string text;  // the plan with its numbers, as --plan takes it
 };
 
 struct Speeds {
@@ -67,7 +70,8 @@ std::string placement_text(const std::vector<int>& placement);
 // Reads such a text. Error: another form.
 Result<std::vector<int>> parse_placement(const std::string& text);
 
-// Writes the rows as CSV with the columns exec_plan, placement, iter_time, memory_bytes, plan.
+// Writes the rows as CSV with the columns exec_plan, placement, iter_time, memory_bytes, state_bytes,
+// gpu_state_bytes, plan.
 std::string to_csv(const Speeds& speeds);
 
 }  // namespace tessera::cli

@@ -39,7 +39,9 @@ Status order_ranks(const TrainOptions& options, RunConfig& config) {
   TESSERA_TRY(NamedNetwork network, load_named_network(options.network, options.hosts));
   if (comm::mpi_launched()) {
     TESSERA_TRY(const std::vector<std::string> hosts, comm::mpi_process_hosts());
-    if (options.hosts.empty()) TESSERA_TRY(network, network_of_launch(network, hosts));
+    if (options.hosts.empty()) {
+      TESSERA_TRY(network, network_of_launch(network, hosts));
+    }
     TESSERA_TRY_VOID(check_processes(network, hosts.size()));
   }
   TESSERA_TRY(const DType compute, parse_dtype(config.precision));

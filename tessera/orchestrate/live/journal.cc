@@ -4,11 +4,13 @@
 #include <fmt/format.h>
 #include <sqlite3.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <string_view>
 #include <utility>
 
 namespace tessera::share {
@@ -16,6 +18,8 @@ namespace {
 
 constexpr int kVersion = 1;               // PRAGMA user_version of the files that this code writes
 constexpr int kApplication = 0x54455353;  // PRAGMA application_id: "TESS"
+
+constexpr std::string_view kBegun = "begun\n";
 
 struct Finalize {
   void operator()(sqlite3_stmt* statement) const { sqlite3_finalize(statement); }
@@ -27,7 +31,9 @@ using Statement = std::unique_ptr<sqlite3_stmt, Finalize>;
 struct Journal::Impl {
   std::string path;
   sqlite3* database = nullptr;
-  int lock = -1;  // a file beside the database, locked while the journal is open for writing
+  // A file beside the database, locked while the journal is open for writing. It holds kBegun from the
+  // time on when the database has its table.
+  int lock = -1;
 
   ~Impl() {
     sqlite3_close(database);
@@ -83,6 +89,12 @@ struct Journal::Impl {
     return {};
   }
 
+  Status mark(const std::string& name) const {
+    const bool is_written = ::write(lock, kBegun.data(), kBegun.size()) == std::ssize(kBegun);
+    if (is_written && ::fsync(lock) == 0) return {};
+    return fault(fmt::format("{}: cannot write: {}", name, std::strerror(errno)));
+  }
+
   Status create() const {
     TESSERA_TRY_VOID(run("PRAGMA journal_mode = WAL", "write"));
     TESSERA_TRY_VOID(run("PRAGMA synchronous = FULL", "write"));
@@ -110,11 +122,23 @@ Result<Journal> Journal::open(const std::string& path) {
     return invalid_input(
         path + ": expected a journal that no other controller has open, found that one has");
   }
+  struct stat marked {};
+  if (::fstat(impl->lock, &marked) != 0)
+    return fault(fmt::format("{}: cannot read: {}", lock, std::strerror(errno)));
+  // A controller that was killed while it began its first journal leaves an empty file without the
+  // mark.
+  std::error_code missing;
+  if (marked.st_size > 0 && std::filesystem::file_size(path, missing) == 0 && !missing) {
+    return invalid_input(path +
+                         ": expected the journal that was begun here, found an empty file (without "
+                         "the file a new journal begins)");
+  }
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOFOLLOW;
   if (sqlite3_open_v2(path.c_str(), &impl->database, flags, nullptr) != SQLITE_OK)
     return impl->failed("open");
   TESSERA_TRY_VOID(impl->check());
   TESSERA_TRY_VOID(impl->create());
+  if (marked.st_size == 0) TESSERA_TRY_VOID(impl->mark(lock));
   return Journal(std::move(impl));
 }
 

@@ -27,7 +27,7 @@ struct JournalEvent {
 class Journal {
  public:
   // Opens the file, or creates it. Errors (invalid input): the file is no journal, it is of a newer
-  // version, or another process has it open. Faults: the file cannot be read or written.
+  // version, it has been emptied since it was begun, or another process has it open. Faults: the file cannot be read or written.
   static Result<Journal> open(const std::string& path);
   // Opens the file for reading only, beside a process that writes it.
   static Result<Journal> read(const std::string& path);

@@ -65,6 +65,31 @@ TEST(Journal, other_files_are_refused_and_stay_as_they_are) {
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), text);
 }
 
+TEST(Journal, an_emptied_journal_is_refused_and_a_fresh_empty_file_begins_one) {
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/journal";
+  // As a controller leaves it that is killed between the creation of the file and its first page.
+  std::ofstream(path).flush();
+  std::ofstream(path + ".lock").flush();
+  {
+    auto journal = Journal::open(path);
+    ASSERT_TRUE(journal.has_value()) << journal.error().message;
+    ASSERT_TRUE(journal->append({0, "open", "{}"}).has_value());
+  }
+  ASSERT_TRUE(Journal::open(path).has_value());
+  std::ofstream(path, std::ios::trunc).flush();
+  const auto journal = Journal::open(path);
+  ASSERT_FALSE(journal.has_value());
+  EXPECT_EQ(journal.error().code, ErrorCode::kInvalidInput);
+  EXPECT_EQ(journal.error().message,
+            path +
+                ": expected the journal that was begun here, found an empty file (without the "
+                "file a new journal begins)");
+  EXPECT_EQ(std::filesystem::file_size(path), 0U);
+  std::filesystem::remove(path);
+  EXPECT_TRUE(Journal::open(path).has_value());
+}
+
 TEST(Journal, newer_versions_are_refused) {
   const TemporaryFolder folder;
   const std::string path = folder.path() + "/journal";

@@ -51,6 +51,7 @@ class ServiceTest : public testing::Test {
               {"name", "b"},
               {"least", 1},
               {"most", 4},
+              {"predicted", {{1, 2.5}, {2, 4.0}}},
               {"deadline_s", 50.5}});
     std::vector<std::string> out;
     for (const Json& one :

@@ -26,6 +26,7 @@ namespace {
 constexpr int kMostGpus = 100'000;
 constexpr int64_t kMostRunFile = 1 << 20;  // bytes
 constexpr size_t kMostName = 64, kMostSizes = 4096;
+constexpr double kMostSpeed = 1e9;  // steps a second
 
 Status check_name(const std::string& name) {
   const bool is_plain = !name.empty() && name.size() <= kMostName && name.front() != '.' &&
@@ -69,6 +70,25 @@ Result<std::vector<int>> read_sizes(const nlohmann::json& json, const Submission
                   job.least_gpus, job.most_gpus, job.gpus, shown(*found)));
 }
 
+// Reads pairs of GPUs and steps a second.
+Result<std::map<int, double>> read_predicted(const nlohmann::json& json) {
+  std::map<int, double> out;
+  const auto found = json.find("predicted");
+  if (found == json.end()) return out;
+  bool fits = found->is_array() && found->size() <= kMostSizes;
+  for (size_t i = 0; fits && i < found->size(); ++i) {
+    const nlohmann::json& pair = (*found)[i];
+    fits = pair.is_array() && pair.size() == 2 && pair[0].is_number_integer() && pair[0] >= 1 &&
+           pair[0] <= kMostGpus && pair[1].is_number() && pair[1] > 0 && pair[1] <= kMostSpeed;
+    fits = fits && out.emplace(pair[0].get<int>(), pair[1].get<double>()).second;
+  }
+  if (fits) return out;
+  return invalid_input(
+      fmt::format("predicted: expected pairs of a number of GPUs, each once, and steps a second, "
+                  "found {}",
+                  shown(*found)));
+}
+
 }  // namespace
 
 std::string Submission::plan_on(int gpus_now) const {
@@ -89,6 +109,8 @@ nlohmann::json to_json(const Submission& job) {
                      {"most", job.most_gpus},
                      {"steps", job.steps}};
   if (!job.sizes.empty()) out["sizes"] = job.sizes;
+  for (const auto& [gpus, steps_per_s] : job.predicted)
+    out["predicted"].push_back({gpus, steps_per_s});
   if (job.deadline_s < kNever) out["deadline_s"] = job.deadline_s;
   return out;
 }
@@ -124,6 +146,7 @@ Result<Submission> parse_submission(const nlohmann::json& json) {
                     kMostGpus, out.least_gpus, out.gpus, out.most_gpus));
   }
   TESSERA_TRY(out.sizes, read_sizes(json, out));
+  TESSERA_TRY(out.predicted, read_predicted(json));
   if (!out.is_elastic() && out.least_gpus != out.most_gpus) {
     return invalid_input(
         "plan: expected {} for the number of GPUs in the plan of a job of several sizes, found "
@@ -156,16 +179,32 @@ Status read_run(Submission& job) {
   return {};
 }
 
+namespace {
+
+// Returns the entry whose number of GPUs is the nearest. The table is not empty.
+const std::pair<const int, double>& nearest(const std::map<int, double>& table, int gpus) {
+  return *std::min_element(table.begin(), table.end(), [&](const auto& a, const auto& b) {
+    return std::abs(a.first - gpus) < std::abs(b.first - gpus);
+  });
+}
+
+// Returns the speed on so many GPUs, in proportion to the nearest entry; without entries, the number.
+double scaled(const std::map<int, double>& table, int gpus) {
+  if (table.empty()) return gpus;
+  const auto& [known_gpus, known] = nearest(table, gpus);
+  return known * gpus / known_gpus;
+}
+
+}  // namespace
+
 double MeasuredSpeeds::steps_per_s(const Shape& shape, BatchRule) const {
   const int gpus = shape.total();
   if (gpus < least_ || gpus > most_) return 0;
   if (!sizes_.empty() && std::find(sizes_.begin(), sizes_.end(), gpus) == sizes_.end()) return 0;
-  if (measured_.empty()) return gpus;  // nothing is known but the proportion
-  const auto nearest =
-      std::min_element(measured_.begin(), measured_.end(), [&](const auto& a, const auto& b) {
-        return std::abs(a.first - gpus) < std::abs(b.first - gpus);
-      });
-  return nearest->second * gpus / nearest->first;
+  const double expected = scaled(predicted_, gpus);
+  if (measured_.empty()) return expected;
+  const auto& [known_gpus, known] = nearest(measured_, gpus);
+  return known * expected / scaled(predicted_, known_gpus);
 }
 
 Training::Training(Training&& other) noexcept : process_(std::exchange(other.process_, -1)) {}

@@ -29,10 +29,11 @@ struct Submission {
   // has the GPUs that it asked for.
   std::string plan;
   int gpus = 1, least_gpus = 1, most_gpus = 1;
-  std::vector<int> sizes;      // numbers of GPUs on which the plan runs; none: all of these
-  double deadline_s = kNever;  // seconds from the submission
-  int64_t steps = 0;           // of the run file
-  std::string checkpoints;     // the folder of its checkpoints, as an absolute path
+  std::vector<int> sizes;           // numbers of GPUs on which the plan runs; none: all of these
+  std::map<int, double> predicted;  // steps a second by number of GPUs; may be empty
+  double deadline_s = kNever;       // seconds from the submission
+  int64_t steps = 0;                // of the run file
+  std::string checkpoints;          // the folder of its checkpoints, as an absolute path
   bool is_elastic() const { return plan.find("{}") != std::string::npos; }
   std::string plan_on(int gpus) const;
 };
@@ -42,11 +43,15 @@ Result<Submission> parse_submission(const nlohmann::json& json);
 // Sets the steps and the folder of checkpoints from the run file. Errors: it writes no checkpoints.
 Status read_run(Submission& job);
 
-// The speed of a job: what has been measured, and between and beyond that in proportion to the GPUs.
+// The speed of a job: what has been measured, and for other numbers of GPUs the measured speed of the
+// nearest one, scaled as the predicted speeds are; without predictions, as the GPUs are.
 class MeasuredSpeeds : public Speeds {
  public:
   explicit MeasuredSpeeds(const Submission& job)
-      : least_(job.least_gpus), most_(job.most_gpus), sizes_(job.sizes) {}
+      : least_(job.least_gpus),
+        most_(job.most_gpus),
+        sizes_(job.sizes),
+        predicted_(job.predicted) {}
   void measured(int gpus, double steps_per_s) { measured_[gpus] = steps_per_s; }
   double steps_per_s(const Shape& shape, BatchRule rule) const override;
   int least_gpus() const override { return least_; }
@@ -55,7 +60,7 @@ class MeasuredSpeeds : public Speeds {
  private:
   int least_, most_;
   std::vector<int> sizes_;
-  std::map<int, double> measured_;  // by number of GPUs
+  std::map<int, double> measured_, predicted_;  // by number of GPUs
 };
 
 // Returns the words that train the job on its GPUs: a program and its arguments. `most_ranks`: how

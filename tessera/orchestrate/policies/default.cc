@@ -144,11 +144,36 @@ class Default : public Policy {
   FluidJob fluid_job(const View& view, const Futures& futures, const JobView& job) const {
     FluidJob out = times_of(view, futures, *job.spec, *job.run);
     out.arrives_s = job.spec->submit_s - view.now_s;
+    out.pauses = pauses_of(view, futures, job);
     if (job.allocation.empty()) return out;
     const int type = view.machines->shape(job.allocation).type;
     for (size_t k = 0; k < futures.options().size(); ++k) {
       const GpuOption& option = futures.options()[k];
       if (option.type == type && option.gpus == job.gpus()) out.current = static_cast<int>(k);
+    }
+    return out;
+  }
+
+  // Returns how long the job pauses for each option, by the bytes of its state; empty where the
+  // cluster or the job does not say. Later changes of a future take the pauses from where the job is
+  // now.
+  std::vector<double> pauses_of(const View& view, const Futures& futures,
+                                const JobView& job) const {
+    if (!view.links.is_known()) return {};
+    const SwitchCost cost{.seconds = view.switch_s, .links = view.links};
+    const Shape now = view.machines->shape(job.allocation);
+    const bool is_running = !job.allocation.empty();
+    const StateBytes before = is_running ? job.spec->state_bytes(now, batch_rule()) : StateBytes();
+    std::vector<double> out;
+    for (const GpuOption& option : futures.options()) {
+      const Shape to = view.machines->packed(option.gpus, option.type);
+      out.push_back(cost.of({.nodes = nodes_of_change(now, to),
+                             .before = before,
+                             .after = job.spec->state_bytes(to, batch_rule()),
+                             .has_state = job.started_s >= 0,
+                             .was_running = is_running,
+                             .is_live = changes_live() && now.type == to.type})
+                        .seconds);
     }
     return out;
   }

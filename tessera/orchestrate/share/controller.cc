@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "tessera/base/check.h"
 #include "tessera/orchestrate/share/waits.h"
@@ -34,6 +35,7 @@ class Rounds::Loop {
     view_.machines = &machines;
     view_.round_s = options.round_s;
     view_.switch_s = options.switching.seconds;
+    view_.links = options.switching.links;
   }
 
   double next_s() const { return next_round(now_s_); }
@@ -255,13 +257,12 @@ Result<Outcome> run_jobs(const std::vector<JobSpec>& jobs, const Machines& machi
 Result<Outcome> simulate_jobs(const std::vector<JobSpec>& jobs, const Machines& machines,
                               Policy& policy, const ControllerOptions& options) {
   SimulatedClock clock;
-  SwitchCost switching = options.switching;
-  if (!policy.changes_live()) switching.live_seconds = -1;
-  SimulatedWorkers workers(jobs, machines, policy.batch_rule(), switching);
+  SimulatedWorkers workers(jobs, machines, policy.batch_rule(), options.switching,
+                           policy.changes_live());
   // The policy sees what is believed; the workers advance by what is true.
   std::vector<JobSpec> shown = jobs;
   for (JobSpec& job : shown) {
-    if (job.believed) job.model = job.believed;
+    if (job.believed) std::swap(job.model, job.believed);
   }
   return run_jobs(shown, machines, policy, clock, workers, options);
 }

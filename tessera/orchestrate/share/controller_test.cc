@@ -64,7 +64,7 @@ TEST(Controller, ARecordedRunIsReplayedWithEqualDecisions) {
   const auto run = [&] {
     const auto policy = make_policy("tiresias", {});
     SimulatedClock clock;
-    SimulatedWorkers workers(jobs, machines, (*policy)->batch_rule(), {.seconds = 10});
+    SimulatedWorkers workers(jobs, machines, (*policy)->batch_rule(), {.seconds = 10}, false);
     return run_jobs(jobs, machines, **policy, clock, workers, {});
   };
   EXPECT_EQ(run()->changes, run()->changes);

@@ -35,9 +35,13 @@ Futures::Futures(std::vector<GpuOption> options, std::vector<int> budget, double
       switch_s_(switch_s),
       prices_(std::move(prices)) {}
 
+double Futures::pause_of(const FluidJob& job, size_t option) const {
+  if (static_cast<int>(option) == job.current) return job.pause_s;
+  return job.pauses.empty() ? switch_s_ : job.pauses[option];
+}
+
 double Futures::time_of(const FluidJob& job, size_t option) const {
-  const double pause = static_cast<int>(option) == job.current ? job.pause_s : switch_s_;
-  return job.left * job.seconds[option] + pause;
+  return job.left * job.seconds[option] + pause_of(job, option);
 }
 
 double Futures::price_of(const FluidJob& job, size_t option) const {
@@ -144,9 +148,7 @@ std::vector<int> Futures::greedy(const std::vector<FluidJob>& jobs, double expon
     const FluidJob& job = jobs[static_cast<size_t>(i)];
     int chosen = -1;
     for (size_t k = 0; k < options_.size(); ++k) {
-      const double pause = static_cast<int>(k) == job.current ? job.pause_s : switch_s_;
-      const bool in_time =
-          job.deadline_s == kNever || job.left * job.seconds[k] + pause <= job.deadline_s;
+      const bool in_time = job.deadline_s == kNever || time_of(job, k) <= job.deadline_s;
       const bool fits = options_[k].gpus <= left[static_cast<size_t>(options_[k].type)];
       if (!fits || !in_time || options_[k].gpus < job.guaranteed || job.seconds[k] == kNever)
         continue;
@@ -263,7 +265,8 @@ double Futures::play(std::vector<FluidJob> jobs, const ShareRule& rule, std::vec
         next = std::min(next, job.arrives_s - now);
         continue;
       }
-      if (chosen[i] != job.current) job.pause_s = chosen[i] < 0 ? 0 : switch_s_;
+      if (chosen[i] != job.current)
+        job.pause_s = chosen[i] < 0 ? 0 : pause_of(job, static_cast<size_t>(chosen[i]));
       job.current = chosen[i];
       if (job.current < 0) continue;
       next = std::min(next, job.pause_s + job.left * job.seconds[static_cast<size_t>(job.current)]);

@@ -32,6 +32,8 @@ struct FluidJob {
   int guaranteed = 0;  // at least so many GPUs
   int current = -1;    // the option that it has; -1: none
   double pause_s = 0;  // what is left of a pause
+  // How long a change to each option pauses it, from where it is now; empty: all alike.
+  std::vector<double> pauses = {};
 };
 
 struct ShareRule {
@@ -73,6 +75,8 @@ class Futures {
   std::vector<int> greedy(const std::vector<FluidJob>& jobs, double exponent, bool keeps) const;
   std::vector<int> by_price(const std::vector<FluidJob>& jobs, bool waits) const;
   double value(const FluidJob& job, size_t option, double scale) const;
+  // Returns the seconds of the pause before the job works with an option.
+  double pause_of(const FluidJob& job, size_t option) const;
   // Returns the seconds that the job still needs with an option, and what they cost.
   double time_of(const FluidJob& job, size_t option) const;
   double price_of(const FluidJob& job, size_t option) const;

@@ -80,6 +80,14 @@ struct Observed {
   double first_loss = 0, loss = 0, accuracy = 0;  // accuracy from 0 to 1
 };
 
+// The bytes of what a job keeps from step to step: parameters, states of the optimizer, counters.
+struct StateBytes {
+  double whole = 0;   // each element once; 0: not known
+  double of_gpu = 0;  // on the GPU that holds the most
+  bool is_known() const { return whole > 0 && of_gpu > 0; }
+  bool operator==(const StateBytes&) const = default;
+};
+
 class JobModel {
  public:
   virtual ~JobModel() = default;
@@ -108,6 +116,8 @@ class JobModel {
   virtual double steps_left(const JobRun& run) const = 0;
   virtual double packed_step_s(int gpus, int gpus_a_node) const = 0;
   virtual Observed observe(const JobRun& run) const;
+  // Returns the bytes of its state under the plan that it runs there; 0 where they are not known.
+  virtual StateBytes state_bytes(const Shape&, BatchRule) const { return {}; }
 };
 
 struct JobSpec {
@@ -122,6 +132,12 @@ struct JobSpec {
   // The model that policies are shown in place of `model`, as one of predicted speeds; null: `model`.
   // Both have the same units of work.
   std::shared_ptr<const JobModel> believed = nullptr;
+
+  // Returns the bytes of its state as either model knows them: measured speeds come without them.
+  StateBytes state_bytes(const Shape& shape, BatchRule rule) const {
+    const StateBytes own = model->state_bytes(shape, rule);
+    return own.is_known() || !believed ? own : believed->state_bytes(shape, rule);
+  }
 };
 
 }  // namespace tessera::share

@@ -111,6 +111,7 @@ Summary summarize(const std::vector<JobSpec>& jobs, const Machines& machines,
     out.mean_execution_s += job.usage.held_s / count;
     out.mean_queueing_s += (own - job.usage.held_s) / count;
     out.switching_gpu_h += job.usage.switching_gpu_seconds / 3600;
+    out.moved_bytes += job.usage.moved_bytes;
     out.gpu_h += job.usage.gpu_seconds / 3600;
     if (jobs[i].deadline_s == kNever) continue;
     ++out.deadlines;

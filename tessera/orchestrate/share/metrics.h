@@ -13,6 +13,7 @@ struct Summary {
   double mean_execution_s = 0;  // with GPUs, pauses included
   double mean_queueing_s = 0;   // the rest of the JCT
   double switching_gpu_h = 0;   // GPU hours lost in pauses for switching
+  double moved_bytes = 0;       // of states of jobs, in switches whose pause is known in bytes
   double gpu_h = 0;             // GPU hours that jobs held
   double utilisation = 0;       // held GPU hours, of all until the last end
   // Finish-time fairness: the JCT over what the job would need alone on its share of the cluster, as

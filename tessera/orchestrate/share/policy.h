@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tessera/orchestrate/share/machines.h"
+#include "tessera/orchestrate/share/switch_cost.h"
 
 namespace tessera::share {
 
@@ -35,7 +36,8 @@ struct JobView {
 // Pointers in a view hold until the policy has answered; what it remembers it copies.
 struct View {
   double now_s = 0, round_s = 60;
-  double switch_s = 0;  // how long a changed job pauses
+  double switch_s = 0;  // how long a changed job pauses, without the bytes that it moves
+  LinkRates links;      // of the nodes; unknown: no pause depends on bytes
   const Machines* machines = nullptr;
   std::vector<JobView> jobs;
   size_t arrived = 0;  // jobs that were submitted so far, those that are done included

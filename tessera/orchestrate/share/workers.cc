@@ -1,24 +1,25 @@
 #include "tessera/orchestrate/share/workers.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tessera::share {
 
 SimulatedWorkers::SimulatedWorkers(const std::vector<JobSpec>& jobs, const Machines& machines,
-                                   BatchRule rule, SwitchCost cost)
-    : jobs_(&jobs), machines_(&machines), rule_(rule), cost_(cost), states_(jobs.size()) {}
+                                   BatchRule rule, SwitchCost cost, bool is_live)
+    : jobs_(&jobs),
+      machines_(&machines),
+      rule_(rule),
+      cost_(cost),
+      is_live_(is_live),
+      states_(jobs.size()) {}
 
 void SimulatedWorkers::place(int job, const Allocation& allocation, double now_s) {
   State& state = states_[static_cast<size_t>(job)];
   const JobSpec& spec = (*jobs_)[static_cast<size_t>(job)];
   state.shape = machines_->shape(allocation);
   state.end_s = -1;
-  const bool keeps_some = std::any_of(
-      allocation.parts.begin(), allocation.parts.end(), [&](const Allocation::Part& part) {
-        return std::any_of(state.held.parts.begin(), state.held.parts.end(),
-                           [&](const auto& before) { return before.node == part.node; });
-      });
-  state.held = allocation;
+  const Allocation before = std::exchange(state.held, allocation);
   const auto at = std::lower_bound(running_.begin(), running_.end(), job);
   const bool was_running = at != running_.end() && *at == job;
   if (allocation.empty()) {
@@ -26,7 +27,15 @@ void SimulatedWorkers::place(int job, const Allocation& allocation, double now_s
     return;
   }
   if (!was_running) running_.insert(at, job);
-  state.pause_s = cost_.of(keeps_some);
+  const StateBytes had = std::exchange(state.state, spec.state_bytes(state.shape, rule_));
+  const Pause pause = cost_.of({.nodes = nodes_of_change(before, allocation),
+                                .before = had,
+                                .after = state.state,
+                                .has_state = state.usage.started_s >= 0,
+                                .was_running = was_running,
+                                .is_live = is_live_});
+  state.pause_s = pause.seconds;
+  state.usage.moved_bytes += pause.moved_bytes;
   if (state.usage.started_s < 0) {
     state.usage.started_s = now_s;
   } else {

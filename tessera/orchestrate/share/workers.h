@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tessera/orchestrate/share/policy.h"
+#include "tessera/orchestrate/share/switch_cost.h"
 
 namespace tessera::share {
 
@@ -19,6 +20,7 @@ struct Ending {
 struct Usage {
   double held_s = 0, gpu_seconds = 0;  // with GPUs; the same times the GPUs
   double switching_gpu_seconds = 0;    // of gpu_seconds: pauses for switching
+  double moved_bytes = 0;              // of state, in switches whose pause is known in bytes
   int switches = 0;
   double started_s = -1, last_change_s = -1;
 };
@@ -37,18 +39,11 @@ class Workers {
   virtual const Usage& usage(int job) const = 0;
 };
 
-// How long a job pauses when its GPUs change.
-struct SwitchCost {
-  double seconds = 0;        // of a start, and of a stop and start elsewhere
-  double live_seconds = -1;  // of a running job that keeps a GPU; negative: as `seconds`
-
-  double of(bool is_live) const { return is_live && live_seconds >= 0 ? live_seconds : seconds; }
-};
-
 class SimulatedWorkers : public Workers {
  public:
+  // `is_live`: whether running jobs change their GPUs without being stopped.
   SimulatedWorkers(const std::vector<JobSpec>& jobs, const Machines& machines, BatchRule rule,
-                   SwitchCost cost);
+                   SwitchCost cost, bool is_live);
   void place(int job, const Allocation& allocation, double now_s) override;
   std::vector<Ending> work_until(double now_s) override;
   double next_end_s() const override;
@@ -62,6 +57,7 @@ class SimulatedWorkers : public Workers {
     Usage usage;
     Allocation held;
     Shape shape;
+    StateBytes state;           // of the last GPUs on which it ran
     double pause_s = 0;         // what is left of the pause
     mutable double end_s = -1;  // when it will end; negative: not computed since the last change
   };
@@ -72,6 +68,7 @@ class SimulatedWorkers : public Workers {
   const Machines* machines_;
   BatchRule rule_;
   SwitchCost cost_;
+  bool is_live_;
   double now_s_ = 0;
   std::vector<State> states_;
   std::vector<int> running_;  // in order of their numbers

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "tessera/base/text.h"
 
 namespace tessera::share {
@@ -12,6 +10,12 @@ namespace {
 constexpr int64_t kMostGpusANode = 1024;
 
 }  // namespace
+
+Result<std::string> read_workload_text(const std::string& path) {
+  TESSERA_TRY(std::string text, read_file(path));
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+  return text;
+}
 
 Result<Columns> Columns::of(CsvTable table, const std::string& path,
                             const std::vector<std::string>& columns) {
@@ -30,7 +34,7 @@ Result<Columns> Columns::of(CsvTable table, const std::string& path,
 }
 
 Result<Columns> Columns::read(const std::string& path, const std::vector<std::string>& columns) {
-  TESSERA_TRY(const std::string text, read_file(path));
+  TESSERA_TRY(const std::string text, read_workload_text(path));
   TESSERA_TRY(CsvTable table, parse_csv(text, path));
   return of(std::move(table), path, columns);
 }
@@ -46,12 +50,13 @@ std::string Columns::where(size_t row, std::string_view column) const {
 Result<double> Columns::number(size_t row, std::string_view column, double least) const {
   const std::string& found = text(row, column);
   const auto value = parse_double(trim(found));
-  if (value && std::isfinite(*value) && *value >= least) return *value;
-  return invalid_input(
-      std::isfinite(least)
-          ? fmt::format("{}: expected a number of at least {}, found '{}'", where(row, column),
-                        least, found)
-          : fmt::format("{}: expected a number, found '{}'", where(row, column), found));
+  if (value && *value >= least && *value <= kMostNumber) return *value;
+  const bool is_large = value && *value > kMostNumber;
+  return invalid_input(fmt::format("{}: expected a number{}, found '{}'", where(row, column),
+                                   is_large ? fmt::format(" of at most {:g}", kMostNumber)
+                                   : least > -kMostNumber ? fmt::format(" of at least {}", least)
+                                                          : "",
+                                   found));
 }
 
 Result<int64_t> Columns::whole(size_t row, std::string_view column, int64_t least) const {

@@ -6,7 +6,6 @@
 //     TESSERA_TRY(const double time, file.number(row, "time", 0));
 #pragma once
 
-#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +14,12 @@
 #include "tessera/base/result.h"
 
 namespace tessera::share {
+
+// The largest number that a workload may hold: seconds of thirty billion years.
+inline constexpr double kMostNumber = 1e18;
+
+// Reads a file of a workload, without the mark of the byte order with which some editors begin it.
+Result<std::string> read_workload_text(const std::string& path);
 
 class Columns {
  public:
@@ -27,8 +32,8 @@ class Columns {
   size_t rows() const { return table_.rows.size(); }
   bool has(std::string_view column) const { return table_.find(column) >= 0; }
   const std::string& text(size_t row, std::string_view column) const;
-  Result<double> number(size_t row, std::string_view column,
-                        double least = -std::numeric_limits<double>::infinity()) const;
+  // Reads a number from `least` to kMostNumber.
+  Result<double> number(size_t row, std::string_view column, double least = -kMostNumber) const;
   Result<int64_t> whole(size_t row, std::string_view column, int64_t least) const;
   // Returns the digits of a text such as "233", each at least 1. Numbers above 9 stand between plus
   // signs: "16+16".

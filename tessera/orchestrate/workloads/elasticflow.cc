@@ -40,7 +40,7 @@ struct ModelTable {
 };
 
 Result<ModelTable> read_model_table(const std::string& path) {
-  TESSERA_TRY(const std::string text, read_file(path));
+  TESSERA_TRY(const std::string text, read_workload_text(path));
   TESSERA_TRY(CsvTable table, parse_csv(text, path));
   std::vector<std::pair<int, std::string>> sizes;
   for (const std::string& column : table.columns) {

@@ -44,7 +44,7 @@ class TypedSpeeds : public Speeds {
 };
 
 Result<nlohmann::json> read_table(const std::string& path, const Machines& machines) {
-  TESSERA_TRY(const std::string text, read_file(path));
+  TESSERA_TRY(const std::string text, read_workload_text(path));
   const auto table = parse_json(text);
   if (!table || !table->is_object()) {
     return invalid_input(path + ": expected an object of types of GPUs, found another text");
@@ -78,7 +78,7 @@ Result<Workload> read_gavel(const std::string& path, const ReadOptions& options)
           ? (beside / ".." / "simulation_throughputs.json").lexically_normal().string()
           : options.traces;
   TESSERA_TRY(const nlohmann::json table, read_table(table_path, options.machines));
-  TESSERA_TRY(const std::string text, read_file(path));
+  TESSERA_TRY(const std::string text, read_workload_text(path));
   std::vector<int> node_gpus(options.machines.types.size());
   for (const Machines::Node& node : options.machines.nodes) {
     int& most = node_gpus[static_cast<size_t>(node.type)];
@@ -100,12 +100,16 @@ Result<Workload> read_gavel(const std::string& path, const ReadOptions& options)
     const auto steps = parse_double(fields[5]), weight = parse_double(fields[7]);
     const auto arrival = parse_double(trim(fields[9])), deadline = parse_double(fields[8]);
     const auto gpus = parse_int(fields[6]);
-    if (!steps || *steps <= 0 || !gpus || *gpus < 1 || !weight || *weight <= 0 || !deadline ||
-        !arrival || *arrival < 0) {
+    const auto is_positive = [](const Result<double>& value) {
+      return value && *value > 0 && *value <= kMostNumber;
+    };
+    const bool has_times =
+        arrival && *arrival >= 0 && *arrival <= kMostNumber && deadline && *deadline <= kMostNumber;
+    if (!is_positive(steps) || !is_positive(weight) || !gpus || *gpus < 1 || !has_times) {
       return invalid_input(fmt::format(
-          "{}: expected positive steps, GPUs and weight and an arrival of at least 0, found '{}', "
-          "'{}', '{}', '{}'",
-          where, fields[5], fields[6], fields[7], trim(fields[9])));
+          "{}: expected positive steps, GPUs and weight, an arrival of at least 0, and no number "
+          "above {:g}, found '{}', '{}', '{}', '{}', '{}'",
+          where, kMostNumber, fields[5], fields[6], fields[7], fields[8], trim(fields[9])));
     }
     const std::string key = fmt::format("('{}', {})", fields[0], *gpus);
     std::vector<TypeSpeed> speeds;

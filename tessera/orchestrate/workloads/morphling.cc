@@ -25,6 +25,7 @@ struct PlanRow {
   std::string plan;
   std::vector<int> gpus;  // by node, the most first
   double step_s = 0;
+  StateBytes state;  // not known where the table has no columns of it
 };
 
 // Returns the mean of the values at a number of GPUs, linear between the numbers that there are.
@@ -48,9 +49,13 @@ class MeasuredPlans {
     TESSERA_TRY(const Columns file, Columns::read(path, {"exec_plan", "placement", "iter_time"}));
     auto out = std::make_shared<MeasuredPlans>();
     for (size_t row = 0; row < file.rows(); ++row) {
-      PlanRow plan{file.text(row, "exec_plan"), {}, 0};
+      PlanRow plan{file.text(row, "exec_plan"), {}, 0, {}};
       TESSERA_TRY(plan.gpus, file.digits(row, "placement"));
       TESSERA_TRY(plan.step_s, file.number(row, "iter_time", 1e-9));
+      if (file.has("state_bytes") && file.has("gpu_state_bytes")) {
+        TESSERA_TRY(plan.state.whole, file.number(row, "state_bytes", 0));
+        TESSERA_TRY(plan.state.of_gpu, file.number(row, "gpu_state_bytes", 0));
+      }
       std::sort(plan.gpus.rbegin(), plan.gpus.rend());
       const Shape shape{plan.gpus, 0};
       out->by_nodes_[shape.nodes()][shape.total()].push_back(plan.step_s);
@@ -77,13 +82,19 @@ class MeasuredPlans {
     return out;
   }
 
-  // Returns the seconds of a step under a plan.
-  double asked(const std::string& plan, const Shape& shape) const {
+  // Returns the row of a plan on a placement; null if there is none.
+  const PlanRow* row_of(const std::string& plan, const Shape& shape) const {
     std::vector<int> gpus = shape.gpus;
     std::sort(gpus.rbegin(), gpus.rend());
-    for (const PlanRow& row : rows_) {
-      if (row.plan == plan && row.gpus == gpus) return row.step_s;
-    }
+    const auto found = std::find_if(rows_.begin(), rows_.end(), [&](const PlanRow& row) {
+      return row.plan == plan && row.gpus == gpus;
+    });
+    return found == rows_.end() ? nullptr : &*found;
+  }
+
+  // Returns the seconds of a step under a plan.
+  double asked(const std::string& plan, const Shape& shape) const {
+    if (const PlanRow* row = row_of(plan, shape)) return row->step_s;
     const auto nodes = by_nodes_.find(shape.nodes());
     const bool is_between = nodes != by_nodes_.end() &&
                             nodes->second.begin()->first <= shape.total() &&
@@ -127,6 +138,11 @@ class PlannedSpeeds : public Speeds {
     }
     const double step = plans_->fastest(shape);
     return step > 0 ? 1 / step : 0;
+  }
+  StateBytes state_bytes(const Shape& shape, BatchRule rule) const override {
+    const bool is_asked = rule == BatchRule::kAsked && shape.total() == gpus_;
+    const PlanRow* row = is_asked ? plans_->row_of(plan_, shape) : chosen_->fastest_row(shape);
+    return row == nullptr ? StateBytes() : row->state;
   }
   int most_gpus(BatchRule rule) const override {
     return std::max(rule == BatchRule::kAsked ? gpus_ : 0, plans_->most_gpus());

@@ -38,6 +38,9 @@ class RatedJob : public JobModel {
     return {is_done ? std::min(seconds, left / own) : seconds, is_done};
   }
   double steps_left(const JobRun& run) const override { return steps_ - run.done; }
+  StateBytes state_bytes(const Shape& shape, BatchRule rule) const override {
+    return shape.gpus.empty() ? StateBytes() : speeds_->state_bytes(shape, rule);
+  }
   double packed_step_s(int gpus, int gpus_a_node) const override {
     Shape shape;
     for (int left = gpus; left > 0; left -= gpus_a_node)

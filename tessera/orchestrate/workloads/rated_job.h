@@ -14,6 +14,7 @@ class Speeds {
   virtual double steps_per_s(const Shape& shape, BatchRule rule) const = 0;
   virtual int least_gpus() const { return 1; }
   virtual int most_gpus(BatchRule rule) const = 0;
+  virtual StateBytes state_bytes(const Shape&, BatchRule) const { return {}; }
 };
 
 std::shared_ptr<const JobModel> rated_job(std::shared_ptr<const Speeds> speeds, double steps);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tessera/base/text.h"
+#include "tessera/orchestrate/workloads/columns.h"
 #include "tessera/orchestrate/workloads/workload.h"
 
 namespace tessera::share {
@@ -79,7 +80,7 @@ Result<Workload> read_workload(const std::string& path, const ReadOptions& optio
     const bool is_generated =
         path == "ones" || path.starts_with("ones:") || path.starts_with("elasticflow:");
     if (!is_generated) {
-      TESSERA_TRY(const std::string text, read_file(path));
+      TESSERA_TRY(const std::string text, read_workload_text(path));
       head = text.substr(0, text.find('\n'));
     }
   }

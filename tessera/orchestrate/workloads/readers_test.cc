@@ -86,6 +86,59 @@ TEST(Readers, EachReadsItsFormat) {
   }
 }
 
+// Some editors begin a file with the mark of the byte order.
+TEST(Readers, AMarkOfTheByteOrderChangesNothing) {
+  for (const Sample& sample : samples()) {
+    const Folder folder;
+    for (const auto& [name, text] : sample.beside) folder.write(name, "\xEF\xBB\xBF" + text);
+    const ReadOptions options{.machines = *parse_machines("2x4")};
+    const std::string path = folder.write(sample.name, sample.text);
+    const auto plain = read_workload(path, options);
+    folder.write(sample.name, "\xEF\xBB\xBF" + sample.text);
+    const auto marked = read_workload(path, options);
+    ASSERT_TRUE(plain.has_value()) << plain.error().message;
+    ASSERT_TRUE(marked.has_value()) << marked.error().message;
+    EXPECT_EQ(marked->format, plain->format);
+    ASSERT_EQ(marked->jobs.size(), plain->jobs.size());
+    EXPECT_EQ(marked->jobs.front().name, plain->jobs.front().name);
+    EXPECT_EQ(marked->jobs.front().application, plain->jobs.front().application);
+  }
+}
+
+TEST(Readers, NumbersThatNoClusterHasAreRefusedInOneLine) {
+  const auto expect = [](const std::string& name, const std::string& text,
+                         const std::string& message) {
+    const Folder folder;
+    const std::string path = folder.write(name, text);
+    folder.write("net.csv", "global_batch_size,1,2\n64,1,1.9\n");
+    folder.write("gavel.json", "{\"gpu\": {\"('net', 2)\": {\"null\": 3.0}}}");
+    ReadOptions options{.machines = *parse_machines("2x4")};
+    if (name.ends_with(".trace")) options.traces = path.substr(0, path.rfind('/')) + "/gavel.json";
+    const auto read = read_workload(path, options);
+    ASSERT_FALSE(read.has_value());
+    EXPECT_EQ(read.error().code, ErrorCode::kInvalidInput);
+    EXPECT_EQ(read.error().message, path + message);
+  };
+  expect("philly.csv", "timestamp,duration,num_gpus\n1,1e300,1\n",
+         ":2: duration: expected a number of at most 1e+18, found '1e300'");
+  expect(
+      "philly.csv", "timestamp,duration,num_gpus\n1e300,1,1\n",
+      ":2: timestamp: expected a time as 2026-01-31 14:20:00, or seconds of at most 1e+18, found "
+      "'1e300'");
+  expect(
+      "flow.csv",
+      "name,submit_s,model,global_batch_size,iterations,gpus,deadline_s\na,0,net,64,10,1,1e300\n",
+      ":2: deadline_s: expected a number of at most 1e+18, found '1e300'");
+  expect("log.sacct",
+         "JobID|Submit|Elapsed|State|AllocTRES\n"
+         "1|2026-01-01T00:00:00|9000000000000000-00:05:00|COMPLETED|gres/gpu=2\n",
+         ":2: Elapsed: expected a duration as 1-02:03:04, found '9000000000000000-00:05:00'");
+  expect(
+      "jobs.trace", "net\trun\tnet\t--steps\t1\t1e300\t2\t1\t-1\t0\n",
+      ":1: expected positive steps, GPUs and weight, an arrival of at least 0, and no number above "
+      "1e+18, found '1e300', '2', '1', '-1', '0'");
+}
+
 // A damaged file is read, or refused in one line; whatever is read can be run or is refused.
 TEST(Readers, DamagedFilesAreRefusedInOneLine) {
   Random random(17);

@@ -55,7 +55,7 @@ int64_t gpus_of(const std::string& resources) {
 }  // namespace
 
 Result<Workload> read_sacct(const std::string& path, const ReadOptions&) {
-  TESSERA_TRY(const std::string text, read_file(path));
+  TESSERA_TRY(const std::string text, read_workload_text(path));
   TESSERA_TRY(CsvTable table, parse_bars(text, path));
   const bool has_raw = table.find("ElapsedRaw") >= 0;
   TESSERA_TRY(const Columns file,

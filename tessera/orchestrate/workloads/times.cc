@@ -27,11 +27,12 @@ Result<double> time_of(const Columns& file, size_t row, std::string_view column)
     }
   }
   const auto value = parse_double(text);
-  if (value && *value >= 0) return *value;
-  return invalid_input(
-      fmt::format("{}: expected a time as 2026-01-31 14:20:00, or seconds of at "
-                  "least 0, found '{}'",
-                  file.where(row, column), text));
+  if (value && *value >= 0 && *value <= kMostNumber) return *value;
+  return invalid_input(fmt::format(
+      "{}: expected a time as 2026-01-31 14:20:00, or seconds {}, "
+      "found '{}'",
+      file.where(row, column),
+      value && *value > 0 ? fmt::format("of at most {:g}", kMostNumber) : "of at least 0", text));
 }
 
 Result<double> duration_of(const Columns& file, size_t row, std::string_view column) {
@@ -48,7 +49,8 @@ Result<double> duration_of(const Columns& file, size_t row, std::string_view col
     is_right = is_right && value && *value >= 0;
     if (is_right) out = out * 60 + static_cast<double>(*value);
   }
-  if (is_right) return out + static_cast<double>(*days) * 86400;
+  if (is_right) out += static_cast<double>(*days) * 86400;
+  if (is_right && out <= kMostNumber) return out;
   return invalid_input(fmt::format("{}: expected a duration as 1-02:03:04, found '{}'",
                                    file.where(row, column), text));
 }

@@ -40,6 +40,8 @@ class Matching {
     }
     return true;
   }
+  // Returns the member on the left that the perfect matching has for one on the right.
+  size_t partner_of(size_t right) const { return partner_[right]; }
 
  private:
   bool match(size_t left) {
@@ -60,12 +62,19 @@ class Matching {
   std::vector<bool> seen_;
 };
 
-double link_seconds(const RegionProblem& problem, const std::vector<size_t>& from,
-                    const std::vector<size_t>& to) {
-  std::vector<std::vector<double>> edges;
+// The times of all messages between two groups, and the least time within which a perfect matching
+// sends them.
+struct Links {
+  std::vector<std::vector<double>> seconds;
+  double slowest = 0;
+};
+
+Links links_of(const RegionProblem& problem, const std::vector<size_t>& from,
+               const std::vector<size_t>& to) {
+  Links out;
   std::vector<double> sorted;
   for (const size_t i : from) {
-    auto& row = edges.emplace_back();
+    auto& row = out.seconds.emplace_back();
     for (const size_t j : to) {
       row.push_back(problem.delay_seconds[i][j] +
                     8 * problem.activation_gb / problem.gbit_per_second[i][j]);
@@ -78,16 +87,35 @@ double link_seconds(const RegionProblem& problem, const std::vector<size_t>& fro
   size_t high = sorted.size() - 1;
   while (low < high) {
     const size_t middle = (low + high) / 2;
-    if (Matching(edges, sorted[middle]).is_perfect()) {
+    if (Matching(out.seconds, sorted[middle]).is_perfect()) {
       high = middle;
     } else {
       low = middle + 1;
     }
   }
-  return sorted[low];
+  out.slowest = sorted[low];
+  return out;
+}
+
+double link_seconds(const RegionProblem& problem, const std::vector<size_t>& from,
+                    const std::vector<size_t>& to) {
+  return links_of(problem, from, to).slowest;
 }
 
 }  // namespace
+
+std::vector<std::vector<size_t>> matched_groups(const RegionProblem& problem,
+                                                const Groups& groups) {
+  Groups out = groups;
+  for (size_t g = 1; g < out.size(); ++g) {
+    const Links links = links_of(problem, out[g - 1], groups[g]);
+    Matching matching(links.seconds, links.slowest);
+    matching.is_perfect();
+    for (size_t right = 0; right < groups[g].size(); ++right)
+      out[g][matching.partner_of(right)] = groups[g][right];
+  }
+  return out;
+}
 
 RegionPlan price_regions(const RegionProblem& problem, const Groups& groups, size_t most_exact) {
   RegionPlan plan;

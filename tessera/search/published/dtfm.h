@@ -32,6 +32,12 @@ struct RegionPlan {
 RegionPlan price_regions(const RegionProblem& problem,
                          const std::vector<std::vector<size_t>>& groups, size_t most_exact = 16);
 
+// Returns the groups, which stand in the order of the pipeline, with their members in the order in
+// which they send to one another: member i of a group to member i of the next, by the matching whose
+// slowest message is the fastest.
+std::vector<std::vector<size_t>> matched_groups(const RegionProblem& problem,
+                                                const std::vector<std::vector<size_t>>& groups);
+
 // Options of genetic_regions(). It runs the published genetic search: a population of partitions,
 // crossover at five points, then cyclic moves that raise the bandwidth inside groups; a child that
 // is better than the worse parent replaces it. After that it makes local moves, first from the

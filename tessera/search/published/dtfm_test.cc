@@ -151,5 +151,24 @@ TEST(DtFm, MoreBandwidthIsNeverSlower) {
   EXPECT_LT(exact_regions(problem).plan.seconds, before);
 }
 
+// Members of neighbouring groups are matched so that the slowest message is the fastest possible.
+TEST(DtFm, MatchedGroupsSendByTheBestMatching) {
+  for (unsigned seed = 1; seed <= 30; ++seed) {
+    const RegionProblem problem = random_problem(seed, 8, 2);
+    const RegionPlan plan = exact_regions(problem).plan;
+    const auto matched = matched_groups(problem, plan.groups);
+    double slowest = 0;
+    for (size_t i = 0; i < matched[0].size(); ++i) {
+      slowest = std::max(slowest, problem.delay_seconds[matched[0][i]][matched[1][i]] +
+                                      8 * problem.activation_gb /
+                                          problem.gbit_per_second[matched[0][i]][matched[1][i]]);
+    }
+    EXPECT_NEAR(slowest, plan.pipeline_seconds, 1e-12) << seed;
+    auto sorted = matched;
+    for (auto& group : sorted) std::sort(group.begin(), group.end());
+    EXPECT_EQ(sorted, plan.groups) << seed;
+  }
+}
+
 }  // namespace
 }  // namespace tessera::published::dtfm_test

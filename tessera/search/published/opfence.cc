@@ -4,45 +4,29 @@
 #include <cmath>
 #include <numeric>
 #include <set>
+#include <tuple>
+#include <utility>
 
-#include "tessera/base/check.h"
 #include "tessera/search/infinity.h"
+#include "tessera/search/published/fence_parts.h"
 #include "tessera/search/published/open_path.h"
 #include "tessera/search/published/pareto.h"
 
 namespace tessera::published {
-namespace {
-
-double sum_of(const std::vector<double>& values, size_t first, size_t last) {
-  double sum = 0;
-  for (size_t i = first; i < last; ++i) sum += values[i];
-  return sum;
-}
-
-bool fits(const FenceProblem& problem, size_t device, size_t first, size_t last) {
-  return sum_of(problem.memory, first, last) <= problem.capacity[device] * (1 + 1e-12);
-}
-
-double compute_seconds(const FenceProblem& problem, size_t device, size_t first, size_t last) {
-  return sum_of(problem.work, first, last) / problem.speed[device];
-}
-
-// Returns the seconds of the messages after `op` from device p to device q, if they have this share
-// of the dense bytes.
-double border_seconds(const FenceProblem& problem, size_t p, size_t q, size_t op, double share) {
-  return problem.messages * (problem.latency_seconds[p][q] +
-                             problem.bytes[op] * share / problem.bytes_per_second[p][q]);
-}
-
-double share_of(const FenceProblem& problem, double dense, double slowest) {
-  if (problem.ratio <= 0 || slowest <= 0) return 1;
-  return compressed_share(std::max(1.0, problem.phi * problem.ratio * dense / slowest),
-                          problem.phi);
-}
-
-}  // namespace
 
 double compressed_share(double k, double phi) { return k > phi ? phi / k : 1; }
+
+double compressed_share(const FenceProblem& problem, double k) {
+  if (k <= dense_up_to(problem)) return 1;
+  const double by_indices = compressed_share(k, problem.phi);
+  if (problem.bitmap_share <= 0) return by_indices;
+  return std::min(by_indices, problem.value_share / k + problem.bitmap_share);
+}
+
+double dense_up_to(const FenceProblem& problem) {
+  if (problem.bitmap_share <= 0) return problem.phi;
+  return std::min(problem.phi, problem.value_share / (1 - problem.bitmap_share));
+}
 
 std::vector<double> top_k_ratios(const std::vector<double>& times, double ratio, double phi) {
   const double slowest = times.empty() ? 0 : *std::max_element(times.begin(), times.end());
@@ -53,33 +37,67 @@ std::vector<double> top_k_ratios(const std::vector<double>& times, double ratio,
   return out;
 }
 
+namespace {
+
+// Sets the seconds of a plan by equation (1), for its ratios.
+FencePlan repriced(const FenceProblem& problem, FencePlan plan) {
+  plan.seconds = problem.stages == 0 || problem.stages == plan.devices.size() ? 0 : kInfinity;
+  double largest = 0;
+  size_t first = 0;
+  for (size_t i = 0; i < plan.devices.size(); ++i) {
+    const size_t device = plan.devices[i], end = plan.ends[i];
+    if (!fence::fits(problem, device, first, end)) plan.seconds = kInfinity;
+    const double compute = fence::compute_seconds(problem, device, first, end);
+    double message = 0;
+    if (i + 1 < plan.devices.size()) {
+      message = fence::border_seconds(problem, device, plan.devices[i + 1], end - 1,
+                                      compressed_share(problem, plan.ratios[i]));
+    }
+    plan.seconds += compute + message;
+    largest = std::max({largest, compute, message});
+    first = end;
+  }
+  plan.seconds += static_cast<double>(problem.micro_batches - 1) * largest;
+  return plan;
+}
+
+}  // namespace
+
 FencePlan fence_plan(const FenceProblem& problem, std::vector<size_t> devices,
                      std::vector<size_t> ends) {
   FencePlan plan;
   std::vector<double> dense;
   for (size_t i = 0; i + 1 < devices.size(); ++i) {
-    dense.push_back(border_seconds(problem, devices[i], devices[i + 1], ends[i] - 1, 1));
+    dense.push_back(fence::border_seconds(problem, devices[i], devices[i + 1], ends[i] - 1, 1));
   }
   plan.ratios = problem.ratio > 0 ? top_k_ratios(dense, problem.ratio, problem.phi)
                                   : std::vector<double>(dense.size(), 1);
-  double largest = 0;
-  size_t first = 0;
-  for (size_t i = 0; i < devices.size(); ++i) {
-    if (!fits(problem, devices[i], first, ends[i])) plan.seconds = kInfinity;
-    const double compute = compute_seconds(problem, devices[i], first, ends[i]);
-    double message = 0;
-    if (i + 1 < devices.size()) {
-      message = border_seconds(problem, devices[i], devices[i + 1], ends[i] - 1,
-                               compressed_share(plan.ratios[i], problem.phi));
-    }
-    plan.seconds += compute + message;
-    largest = std::max({largest, compute, message});
-    first = ends[i];
-  }
-  plan.seconds += static_cast<double>(problem.micro_batches - 1) * largest;
   plan.devices = std::move(devices);
   plan.ends = std::move(ends);
-  return plan;
+  return repriced(problem, std::move(plan));
+}
+
+FencePlan with_hidden_ratios(const FenceProblem& problem, const FencePlan& plan) {
+  FencePlan out = plan;
+  double slowest = 0;
+  for (size_t i = 0, first = 0; i < plan.devices.size(); first = plan.ends[i++])
+    slowest =
+        std::max(slowest, fence::compute_seconds(problem, plan.devices[i], first, plan.ends[i]));
+  for (size_t i = 0; i + 1 < plan.devices.size(); ++i) {
+    const size_t p = plan.devices[i], q = plan.devices[i + 1], op = plan.ends[i] - 1;
+    const double latency = problem.messages * problem.latency_seconds[p][q];
+    const double dense = fence::border_seconds(problem, p, q, op, 1);
+    if (dense <= slowest) {
+      out.ratios[i] = 1;
+    } else if (latency < slowest) {
+      const double share = (slowest - latency) / (dense - latency);
+      double needed = problem.phi / share;
+      if (problem.bitmap_share > 0 && share > problem.bitmap_share)
+        needed = std::min(needed, problem.value_share / (share - problem.bitmap_share));
+      out.ratios[i] = std::min(out.ratios[i], needed);
+    }
+  }
+  return repriced(problem, std::move(out));
 }
 
 double modularity(const Matrix& weights, const std::vector<size_t>& communities) {
@@ -157,9 +175,10 @@ std::vector<size_t> split_evenly(const FenceProblem& problem, const std::vector<
     for (size_t end = 0; end <= ops; ++end) {
       for (size_t start = 0; start <= end; ++start) {
         const size_t device = devices[d - 1];
-        if (!fits(problem, device, first + start, first + end)) continue;
-        const double value = std::max(best[d - 1][start],
-                                      compute_seconds(problem, device, first + start, first + end));
+        if (!fence::fits(problem, device, first + start, first + end)) continue;
+        const double value =
+            std::max(best[d - 1][start],
+                     fence::compute_seconds(problem, device, first + start, first + end));
         if (value < best[d][end]) {
           best[d][end] = value;
           before[d][end] = start;
@@ -243,8 +262,8 @@ std::vector<size_t> fences(const FenceProblem& problem,
                            const std::vector<std::vector<size_t>>& communities) {
   constexpr double kWindow = 0.1;
   const size_t ops = problem.work.size();
-  const double work = sum_of(problem.work, 0, ops);
-  const double speed = sum_of(problem.speed, 0, problem.speed.size());
+  const double work = fence::sum_of(problem.work, 0, ops);
+  const double speed = fence::sum_of(problem.speed, 0, problem.speed.size());
   std::vector<size_t> out;
   double target = 0;
   for (const auto& devices : communities) {
@@ -273,8 +292,8 @@ std::vector<size_t> fences(const FenceProblem& problem,
   return out;
 }
 
-std::optional<FencePlan> first_plan(const FenceProblem& problem) {
-  const auto communities = ordered_communities(problem);
+std::optional<FencePlan> first_plan(const FenceProblem& problem,
+                                    const std::vector<std::vector<size_t>>& communities) {
   const std::vector<size_t> cuts = fences(problem, communities);
   std::vector<size_t> devices;
   std::vector<size_t> ends;
@@ -294,8 +313,11 @@ std::optional<FencePlan> first_plan(const FenceProblem& problem) {
 }
 
 // Returns all plans that differ from `plan` in one op moved over a border, in two swapped devices
-// (one may be unused), or in a device whose ops go to a neighbour.
-std::vector<FencePlan> neighbours_of(const FenceProblem& problem, const FencePlan& plan) {
+// (one may be unused), or in a device whose ops go to a neighbour. Only one of several unused devices
+// of a class is tried, and no swap within a class.
+std::vector<FencePlan> neighbours_of(const FenceProblem& problem,
+                                     const std::vector<std::vector<size_t>>& classes,
+                                     const FencePlan& plan) {
   std::vector<FencePlan> out;
   const auto add = [&](const std::vector<size_t>& devices, const std::vector<size_t>& ends) {
     out.push_back(without_idle(problem, devices, ends));
@@ -309,13 +331,17 @@ std::vector<FencePlan> neighbours_of(const FenceProblem& problem, const FencePla
     }
   }
   for (size_t i = 0; i < plan.devices.size(); ++i) {
-    for (size_t q = 0; q < problem.speed.size(); ++q) {
-      std::vector<size_t> devices = plan.devices;
-      const auto other = std::find(devices.begin(), devices.end(), q);
-      if (other != devices.end()) *other = devices[i];
-      if (devices[i] == q) continue;
-      devices[i] = q;
-      add(devices, plan.ends);
+    for (const std::vector<size_t>& members : classes) {
+      if (std::find(members.begin(), members.end(), plan.devices[i]) != members.end()) continue;
+      bool has_unused = false;
+      for (const size_t q : members) {
+        std::vector<size_t> devices = plan.devices;
+        const auto other = std::find(devices.begin(), devices.end(), q);
+        if (other == devices.end() && std::exchange(has_unused, true)) continue;
+        if (other != devices.end()) *other = devices[i];
+        devices[i] = q;
+        add(devices, plan.ends);
+      }
     }
     if (plan.devices.size() == 1) continue;
     for (const bool to_next : {false, true}) {
@@ -332,195 +358,278 @@ std::vector<FencePlan> neighbours_of(const FenceProblem& problem, const FencePla
 
 }  // namespace
 
-std::optional<FencePlan> op_fence(const FenceProblem& problem) {
-  std::optional<FencePlan> plan = first_plan(problem);
-  if (!plan) return std::nullopt;
-  while (true) {
-    std::optional<FencePlan> better;
-    for (FencePlan& tried : neighbours_of(problem, *plan)) {
-      const double known = better ? better->seconds : plan->seconds * (1 - 1e-12);
-      if (tried.seconds < known) better = std::move(tried);
-    }
-    if (!better) return plan;
-    plan = std::move(better);
-  }
-}
-
 namespace {
 
-struct Back {
-  size_t state = 0;  // the state before
-  size_t point = 0;
+// How a point of the program over cuts was reached: the place in the order of the device before,
+// the end of its ops, and the point of its front.
+struct CutBack {
+  size_t place = 0, end = 0, point = 0;
 };
-using FenceFront = ParetoFront<Back>;
+using CutFront = ParetoFront<CutBack>;
 
-class ExactFence {
- public:
-  explicit ExactFence(const FenceProblem& problem)
-      : problem_(problem),
-        ops_(problem.work.size()),
-        count_(problem.speed.size()),
-        later_(static_cast<double>(problem.micro_batches - 1)),
-        work_after_(ops_ + 1, 0) {
-    TESSERA_CHECK(count_ <= kExactFenceDevices && ops_ <= kExactFenceOps, "{} devices, {} ops",
-                  count_, ops_);
-  }
-
-  std::optional<FencePlan> solve() {
-    if (const auto known = op_fence(problem_)) most_ = known->seconds * (1 + 2 * kEqual);
-    for (size_t op = ops_; op-- > 0;) work_after_[op] = work_after_[op + 1] + problem_.work[op];
-    if (problem_.ratio <= 0) {
-      search(kInfinity);
-    } else {
-      std::set<double> slowest;
-      for (size_t p = 0; p < count_; ++p) {
-        for (size_t q = 0; q < count_; ++q) {
-          for (size_t op = 0; p != q && op + 1 < ops_; ++op) {
-            slowest.insert(border_seconds(problem_, p, q, op, 1));
-          }
-        }
+// Returns the fastest plan whose devices are some of `order`, in that order, if no message takes
+// longer than `slowest` dense and all are compressed as if one took that long.
+std::optional<FencePlan> best_cuts(const FenceProblem& problem, const std::vector<size_t>& order,
+                                   double slowest) {
+  const size_t ops = problem.work.size();
+  const auto later = static_cast<double>(problem.micro_batches - 1);
+  std::vector<std::vector<CutFront>> fronts(order.size(), std::vector<CutFront>(ops + 1));
+  for (size_t i = 0; i < order.size(); ++i) {
+    const auto place = [&](size_t start, const CutFront::Point& before, double message) {
+      for (size_t end = start + 1; end <= ops; ++end) {
+        if (!fence::fits(problem, order[i], start, end)) return;
+        const double compute = fence::compute_seconds(problem, order[i], start, end);
+        fronts[i][end].add({std::max({before.largest, compute, message}),
+                            before.sum + compute + message, before.back});
       }
-      // Runs the search for each value that the slowest message may have. A plan whose slowest
-      // message is faster than assumed looks slower than it is, so the least result is right.
-      search(0);
-      for (const double value : slowest) search(value);
+    };
+    place(0, {0, 0, {i, 0, 0}}, 0);
+    for (size_t j = 0; j < i; ++j) {
+      for (size_t start = 1; start < ops; ++start) {
+        const auto& points = fronts[j][start].points();
+        if (points.empty()) continue;
+        const double dense = fence::border_seconds(problem, order[j], order[i], start - 1, 1);
+        if (dense > slowest) continue;
+        const double message = fence::border_seconds(problem, order[j], order[i], start - 1,
+                                                     fence::share_of(problem, dense, slowest));
+        for (size_t k = 0; k < points.size(); ++k)
+          place(start, {points[k].largest, points[k].sum, {j, start, k}}, message);
+      }
     }
-    while (best_ && rename_devices()) {
+  }
+  double least = kInfinity;
+  size_t last = 0, point = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    const auto& points = fronts[i][ops].points();
+    for (size_t k = 0; k < points.size(); ++k) {
+      const double seconds = points[k].sum + later * points[k].largest;
+      if (seconds >= least) continue;
+      least = seconds;
+      last = i;
+      point = k;
     }
-    return best_;
+  }
+  if (least == kInfinity) return std::nullopt;
+  std::vector<size_t> devices, ends;
+  for (size_t i = last, end = ops;;) {
+    devices.insert(devices.begin(), order[i]);
+    ends.insert(ends.begin(), end);
+    const CutBack back = fronts[i][end].points()[point].back;
+    if (back.end == 0) break;
+    i = back.place;
+    end = back.end;
+    point = back.point;
+  }
+  return fence_plan(problem, std::move(devices), std::move(ends));
+}
+
+double slowest_message(const FenceProblem& problem, const FencePlan& plan) {
+  double out = 0;
+  for (size_t i = 0; i + 1 < plan.devices.size(); ++i)
+    out = std::max(out, fence::border_seconds(problem, plan.devices[i], plan.devices[i + 1],
+                                              plan.ends[i] - 1, 1));
+  return out;
+}
+
+// Returns limits for best_cuts(): values that the slowest message may have, at most so many, evenly
+// spread over their ranks.
+std::vector<double> limits_of(const FenceProblem& problem, size_t most) {
+  if (problem.ratio <= 0) return {kInfinity};
+  const std::set<double> all = fence::slowest_values(problem);
+  const std::vector<double> values(all.begin(), all.end());
+  std::vector<double> out{0};
+  const size_t count = std::min(most, values.size());
+  for (size_t i = 0; i < count; ++i) out.push_back(values[(i + 1) * values.size() / count - 1]);
+  return out;
+}
+
+// Returns the plan's devices with each other device beside the one to which its link is the best.
+std::vector<size_t> with_all_devices(const FenceProblem& problem, std::vector<size_t> order) {
+  for (size_t p = 0; p < problem.speed.size(); ++p) {
+    if (std::find(order.begin(), order.end(), p) != order.end()) continue;
+    const auto nearest = std::max_element(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return problem.bytes_per_second[a][p] < problem.bytes_per_second[b][p];
+    });
+    order.insert(nearest + 1, p);
+  }
+  return order;
+}
+
+void take_better(std::optional<FencePlan>& best, std::optional<FencePlan> tried) {
+  if (!tried || tried->seconds == kInfinity) return;
+  if (!best || tried->seconds < best->seconds * (1 - 1e-12)) best = std::move(tried);
+}
+
+// Builds plans op by op and keeps, of all that end at an op, those that promise the least time: a
+// beam search over the classes of devices. Messages are limited and compressed as in best_cuts().
+class Beam {
+ public:
+  Beam(const FenceProblem& problem, const std::vector<std::vector<size_t>>& classes)
+      : problem_(problem),
+        classes_(classes),
+        later_(static_cast<double>(problem.micro_batches - 1)) {}
+
+  // Returns nothing if it finds no plan that takes less than `most` seconds.
+  std::optional<FencePlan> best(double slowest, double most) {
+    most_ = most;
+    const size_t ops = problem_.work.size();
+    layers_.assign(ops + 1, {});
+    layers_[0].push_back({.used = std::vector<int>(classes_.size())});
+    for (size_t done = 0; done < ops; ++done) {
+      keep_best(layers_[done]);
+      for (size_t i = 0; i < layers_[done].size(); ++i) {
+        for (size_t c = 0; c < classes_.size(); ++c) extend(done, i, c, slowest);
+      }
+    }
+    keep_best(layers_[ops]);
+    if (layers_[ops].empty()) return std::nullopt;
+    std::vector<size_t> devices, ends;
+    std::vector<int> left = layers_[ops].front().used;
+    for (size_t at = ops, i = 0; at > 0;) {
+      const Part& part = layers_[at][i];
+      devices.insert(devices.begin(), classes_[part.last][static_cast<size_t>(--left[part.last])]);
+      ends.insert(ends.begin(), at);
+      i = part.before;
+      at = part.start;
+    }
+    return fence_plan(problem_, std::move(devices), std::move(ends));
   }
 
  private:
-  size_t state(size_t set, size_t done, size_t last) const {
-    return (set * (ops_ + 1) + done) * count_ + last;
-  }
+  static constexpr size_t kWidth = 150;
+  struct Part {
+    std::vector<int> used = {};              // devices, by class
+    size_t last = 0, start = 0, before = 0;  // its class, the end of the part before, its number
+    double largest = 0, sum = 0, promise = 0;
+  };
 
-  void search(double slowest) {
-    const size_t sets = size_t{1} << count_;
-    std::vector<FenceFront> fronts(sets * (ops_ + 1) * count_);
-    for (size_t set = 1; set < sets; ++set) {
-      for (size_t last = 0; last < count_; ++last) {
-        if ((set >> last & 1) == 0) continue;
-        const size_t rest = set & ~(size_t{1} << last);
-        if (rest == 0) {
-          for (size_t end = 1; end <= ops_; ++end) place(fronts, 0, end, set, last, 0, {});
-          continue;
-        }
-        for (size_t start = 1; start < ops_; ++start) {
-          for (size_t p = 0; p < count_; ++p) {
-            if ((rest >> p & 1) != 0) extend(fronts, rest, start, p, last, slowest);
-          }
-        }
-      }
-    }
-    for (size_t set = 1; set < sets; ++set) {
-      for (size_t last = 0; last < count_; ++last) take_best(fronts, state(set, ops_, last));
-    }
-  }
-
-  void extend(std::vector<FenceFront>& fronts, size_t rest, size_t start, size_t p, size_t last,
-              double slowest) const {
-    const size_t from = state(rest, start, p);
-    if (fronts[from].points().empty()) return;
-    const double dense = border_seconds(problem_, p, last, start - 1, 1);
-    if (dense > slowest) return;
-    const double message =
-        border_seconds(problem_, p, last, start - 1, share_of(problem_, dense, slowest));
-    for (size_t end = start + 1; end <= ops_; ++end) {
-      if (!place(fronts, start, end, rest | size_t{1} << last, last, message, from)) return;
-    }
-  }
-
-  // Places ops start .. end - 1 on device `last`; returns false if they do not fit.
-  bool place(std::vector<FenceFront>& fronts, size_t start, size_t end, size_t set, size_t last,
-             double message, size_t from) const {
-    if (!fits(problem_, last, start, end)) return false;
-    const double compute = compute_seconds(problem_, last, start, end);
-    FenceFront& to = fronts[state(set, end, last)];
-    // Bounds below the time of the remaining devices for the remaining ops: their sum, and
-    // the slowest.
-    double fastest = 0;
-    double together = 0;
-    for (size_t p = 0; p < count_; ++p) {
-      if ((set >> p & 1) != 0) continue;
-      fastest = std::max(fastest, problem_.speed[p]);
-      together += problem_.speed[p];
-    }
-    if (end < ops_ && together <= 0) return true;
-    const double rest = end < ops_ ? work_after_[end] / fastest : 0;
-    const double slowest = end < ops_ ? work_after_[end] / together : 0;
-    const auto add = [&](double largest, double sum, size_t point) {
-      const FenceFront::Point next{
-          std::max({largest, compute, message}), sum + compute + message, {from, point}};
-      if (next.sum + rest + later_ * std::max(next.largest, slowest) <= most_) to.add(next);
+  static void keep_best(std::vector<Part>& parts) {
+    const auto is_better = [](const Part& a, const Part& b) {
+      return std::tie(a.promise, a.last, a.used) < std::tie(b.promise, b.last, b.used);
     };
-    if (start == 0) {
-      add(0, 0, 0);
-    } else {
-      const auto& points = fronts[from].points();
-      for (size_t i = 0; i < points.size(); ++i) add(points[i].largest, points[i].sum, i);
-    }
-    return true;
+    std::sort(parts.begin(), parts.end(), is_better);
+    if (parts.size() > kWidth) parts.resize(kWidth);
   }
 
-  // Exchanges two devices if the plan is as fast after that and its order of devices is lower.
-  // Returns false if there are no such devices. This makes the answer unique, because fronts keep
-  // whichever of several equal points came first.
-  bool rename_devices() {
-    for (size_t a = 0; a < count_; ++a) {
-      for (size_t b = a + 1; b < count_; ++b) {
-        std::vector<size_t> devices = best_->devices;
-        for (size_t& device : devices) device = device == a ? b : device == b ? a : device;
-        if (devices >= best_->devices) continue;
-        FencePlan plan = fence_plan(problem_, std::move(devices), best_->ends);
-        if (plan.seconds > best_->seconds * (1 + kEqual)) continue;
-        best_ = std::move(plan);
-        return true;
-      }
+  void extend(size_t done, size_t number, size_t c, double slowest) {
+    const Part before = layers_[done][number];
+    const auto used = static_cast<size_t>(before.used[c]);
+    if (used == classes_[c].size()) return;
+    const size_t device = classes_[c][used];
+    double message = 0;
+    if (done > 0) {
+      // Any other device of the class of the last one has the same links.
+      const size_t last = classes_[before.last].front() == device ? classes_[before.last].back()
+                                                                  : classes_[before.last].front();
+      const double dense = fence::border_seconds(problem_, last, device, done - 1, 1);
+      if (dense > slowest) return;
+      message = fence::border_seconds(problem_, last, device, done - 1,
+                                      fence::share_of(problem_, dense, slowest));
     }
-    return false;
-  }
-
-  void take_best(const std::vector<FenceFront>& fronts, size_t at) {
-    const auto& points = fronts[at].points();
-    for (size_t i = 0; i < points.size(); ++i) {
-      if (points[i].sum + later_ * points[i].largest > most_) continue;
-      std::vector<size_t> devices;
-      std::vector<size_t> ends;
-      for (size_t s = at, point = i;;) {
-        devices.insert(devices.begin(), s % count_);
-        ends.insert(ends.begin(), s / count_ % (ops_ + 1));
-        if (const size_t set = s / count_ / (ops_ + 1); (set & (set - 1)) == 0) break;
-        const Back& back = fronts[s].points()[point].back;
-        s = back.state;
-        point = back.point;
-      }
-      FencePlan plan = fence_plan(problem_, std::move(devices), std::move(ends));
-      // Among plans that take equally long up to rounding, the plan with the lowest devices wins,
-      // then with the lowest cuts.
-      const bool equal = best_ && std::abs(plan.seconds / best_->seconds - 1) <= kEqual;
-      const bool earlier =
-          equal && std::pair(plan.devices, plan.ends) < std::pair(best_->devices, best_->ends);
-      if (!best_ || earlier || (!equal && plan.seconds < best_->seconds)) {
-        most_ = plan.seconds * (1 + 2 * kEqual);
-        best_ = std::move(plan);
-      }
+    Part next = before;
+    ++next.used[c];
+    next.last = c;
+    next.start = done;
+    next.before = number;
+    double fastest = 0, together = 0;
+    for (size_t k = 0; k < classes_.size(); ++k) {
+      const double speed = problem_.speed[classes_[k].front()];
+      const auto left = static_cast<double>(classes_[k].size()) - next.used[k];
+      if (left > 0) fastest = std::max(fastest, speed);
+      together += left * speed;
+    }
+    const size_t ops = problem_.work.size();
+    size_t devices = 0;
+    for (const int count : next.used) devices += static_cast<size_t>(count);
+    for (size_t end = done + 1; end <= ops; ++end) {
+      if (!fence::fits(problem_, device, done, end)) return;
+      if (!fence::may_end(problem_, devices, end)) continue;
+      const double compute = fence::compute_seconds(problem_, device, done, end);
+      const double work = fence::sum_of(problem_.work, end, ops);
+      if (work > 0 && together <= 0) continue;
+      next.largest = std::max({before.largest, compute, message});
+      next.sum = before.sum + compute + message;
+      const double rest = work > 0 ? work / fastest : 0;
+      next.promise =
+          next.sum + rest + later_ * std::max(next.largest, work > 0 ? work / together : 0);
+      if (next.promise >= most_) continue;
+      layers_[end].push_back(next);
+      if (layers_[end].size() >= 8 * kWidth) keep_best(layers_[end]);
     }
   }
 
   const FenceProblem& problem_;
-  size_t ops_, count_;
-  double later_;
-  std::vector<double> work_after_;  // work of all ops from each op on
-  static constexpr double kEqual = 1e-12;
-  std::optional<FencePlan> best_;
-  double most_ = kInfinity;  // seconds of a plan that may still be the answer
+  const std::vector<std::vector<size_t>>& classes_;
+  double later_, most_ = kInfinity;
+  std::vector<std::vector<Part>> layers_;  // by ops done
 };
+
+// Improves a plan by the best single move as long as one gains.
+FencePlan improved(const FenceProblem& problem, const std::vector<std::vector<size_t>>& classes,
+                   FencePlan plan) {
+  while (true) {
+    std::optional<FencePlan> better = plan;
+    for (FencePlan& tried : neighbours_of(problem, classes, plan))
+      take_better(better, std::move(tried));
+    if (better->seconds == plan.seconds) return plan;
+    plan = *std::move(better);
+  }
+}
+
+// Returns the plans of all devices in this order with equal numbers of ops, and with equal work.
+std::vector<FencePlan> equal_splits(const FenceProblem& problem, std::vector<size_t> order) {
+  const size_t ops = problem.work.size();
+  if (problem.stages > 0 && order.size() > problem.stages) order.resize(problem.stages);
+  if (order.size() > ops) order.resize(ops);
+  const size_t count = order.size();
+  std::vector<size_t> by_number, by_work;
+  const double work = fence::sum_of(problem.work, 0, ops);
+  double done = 0;
+  for (size_t op = 0; op < ops; ++op) {
+    done += problem.work[op];
+    if ((op + 1) * count >= ops * (by_number.size() + 1)) by_number.push_back(op + 1);
+    const bool is_due = done >= work * static_cast<double>(by_work.size() + 1) /
+                                    static_cast<double>(count) * (1 - 1e-12);
+    const bool is_last = ops - op - 1 < count - by_work.size();
+    if (by_work.size() < count && (is_due || is_last)) by_work.push_back(op + 1);
+  }
+  by_number.resize(count, ops);
+  by_number.back() = by_work.back() = ops;
+  return {without_idle(problem, order, by_number), without_idle(problem, order, by_work)};
+}
 
 }  // namespace
 
-std::optional<FencePlan> exact_fence(const FenceProblem& problem) {
-  return ExactFence(problem).solve();
+std::optional<FencePlan> op_fence(const FenceProblem& problem) {
+  const std::vector<std::vector<size_t>> communities = ordered_communities(problem);
+  const std::vector<std::vector<size_t>> classes = fence::classes_of(problem);
+  std::optional<FencePlan> best = first_plan(problem, communities);
+  if (best && best->seconds == kInfinity) best.reset();
+  if (best) best = improved(problem, classes, *std::move(best));
+  std::vector<size_t> by_id(problem.speed.size()), along;
+  std::iota(by_id.begin(), by_id.end(), size_t{0});
+  std::vector<FencePlan> starts = equal_splits(problem, by_id);
+  for (const auto& community : communities) {
+    along.insert(along.end(), community.begin(), community.end());
+    take_better(best, best_cuts(problem, community, kInfinity));
+  }
+  for (FencePlan& plan : equal_splits(problem, along)) starts.push_back(std::move(plan));
+  for (FencePlan& plan : starts) {
+    if (plan.seconds < kInfinity) take_better(best, improved(problem, classes, std::move(plan)));
+  }
+  constexpr size_t kLimits = 12;
+  Beam beam(problem, classes);
+  for (const double limit : limits_of(problem, kLimits)) {
+    // Plans a little slower than the best one may pass it when they are improved.
+    if (auto found = beam.best(limit, best ? 1.2 * best->seconds : kInfinity))
+      take_better(best, improved(problem, classes, *std::move(found)));
+  }
+  if (!best || best->seconds == kInfinity) return std::nullopt;
+  const double limit = problem.ratio > 0 ? slowest_message(problem, *best) : kInfinity;
+  const std::vector<size_t> order = with_all_devices(problem, best->devices);
+  if (auto found = best_cuts(problem, order, limit))
+    take_better(best, improved(problem, classes, *std::move(found)));
+  return best;
 }
 
 }  // namespace tessera::published

@@ -96,9 +96,7 @@ Result<Json> schedule(const JsonTable& in, const Progress& progress) {
   Json out{{"fits", fence.has_value()},
            {"opfence", fence ? fence_plan_json(problem, *fence) : Json()},
            {"optimum", nullptr}};
-  // Compression needs a search for each time that the slowest message may take.
-  const size_t most_ops = problem.ratio > 0 ? kExactFenceOps / 2 : kExactFenceOps;
-  if (problem.speed.size() <= kExactFenceDevices && problem.work.size() <= most_ops) {
+  if (exact_fence_steps(problem) <= kMostFenceSteps) {
     progress("the optimum");
     const auto best = exact_fence(problem);
     out["fits"] = best.has_value();

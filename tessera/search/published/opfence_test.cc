@@ -90,6 +90,156 @@ TEST(OpFence, TheOptimumIsThatOfAllSubsetsOrdersAndCuts) {
   EXPECT_LT(ratio / heuristic, 1.1);  // ratio to the optimum, on average
 }
 
+// A chain of a model over devices of some kinds in sites, as they are joined over wide areas.
+FenceProblem sites_problem(Random& random, size_t sites, size_t kinds, size_t of_kind) {
+  FenceProblem problem;
+  const size_t ops = 8 + random.up_to(size_t{8});
+  for (size_t i = 0; i < ops; ++i) {
+    problem.work.push_back(random.from(0.5, 4));
+    problem.bytes.push_back(random.from(1, 9));
+    problem.memory.push_back(1);
+  }
+  std::vector<size_t> site_of;
+  for (size_t s = 0; s < sites; ++s) {
+    for (size_t k = 0; k < kinds; ++k) {
+      const double speed = random.from(1, 4);
+      for (size_t i = 0; i < of_kind; ++i) {
+        problem.speed.push_back(speed);
+        problem.capacity.push_back(static_cast<double>(ops));
+        site_of.push_back(s);
+      }
+    }
+  }
+  const size_t devices = problem.speed.size();
+  Matrix latency(sites, std::vector<double>(sites)), rate = latency;
+  for (size_t a = 0; a < sites; ++a) {
+    for (size_t b = 0; b <= a; ++b) {
+      latency[a][b] = latency[b][a] = a == b ? 0.001 : random.from(0.01, 0.1);
+      rate[a][b] = rate[b][a] = a == b ? random.from(20, 100) : random.from(0.5, 10);
+    }
+  }
+  problem.latency_seconds.assign(devices, std::vector<double>(devices, 0));
+  problem.bytes_per_second = problem.latency_seconds;
+  for (size_t p = 0; p < devices; ++p) {
+    for (size_t q = 0; q < devices; ++q) {
+      problem.latency_seconds[p][q] = latency[site_of[p]][site_of[q]];
+      problem.bytes_per_second[p][q] = rate[site_of[p]][site_of[q]];
+    }
+  }
+  problem.micro_batches = static_cast<int64_t>(1 + random.up_to(31));
+  problem.ratio = random.up_to(2) == 0 ? random.from(2, 50) : 0;
+  return problem;
+}
+
+TEST(OpFence, TheHeuristicIsNearTheOptimumAndNeverSlowerThanEqualSplits) {
+  Random random(11);
+  double worst = 0, sum = 0;
+  for (int i = 0; i < 200; ++i) {
+    const FenceProblem problem =
+        i % 2 == 0
+            ? sites_problem(random, 2 + random.up_to(size_t{1}), 1, 2 + random.up_to(size_t{1}))
+            : sites_problem(random, 2, 2, 1 + random.up_to(size_t{1}));
+    const auto best = exact_fence(problem);
+    const auto fence = op_fence(problem);
+    ASSERT_TRUE(best && fence) << i;
+    const double ratio = fence->seconds / best->seconds;
+    ASSERT_GE(ratio, 1 - 1e-9) << i;
+    EXPECT_LE(ratio, 1.05) << i;
+    worst = std::max(worst, ratio);
+    sum += ratio;
+    // Equal numbers of ops, and equal work, over all devices in the order of their numbers.
+    const size_t ops = problem.work.size(), count = std::min(ops, problem.speed.size());
+    std::vector<size_t> devices, numbers, works;
+    double all = 0, done = 0;
+    for (const double work : problem.work) all += work;
+    for (size_t d = 0; d < count; ++d) {
+      devices.push_back(d);
+      numbers.push_back(ops * (d + 1) / count);
+    }
+    for (size_t op = 0; op < ops; ++op) {
+      done += problem.work[op];
+      const bool is_due = done >= all * static_cast<double>(works.size() + 1) /
+                                      static_cast<double>(count) * (1 - 1e-12);
+      if (is_due || ops - op - 1 < count - works.size()) works.push_back(op + 1);
+    }
+    ASSERT_EQ(works.size(), count);
+    EXPECT_LE(fence->seconds, fence_plan(problem, devices, numbers).seconds * (1 + 1e-12)) << i;
+    EXPECT_LE(fence->seconds, fence_plan(problem, devices, works).seconds * (1 + 1e-12)) << i;
+  }
+  RecordProperty("worst", std::to_string(worst));
+  RecordProperty("mean", std::to_string(sum / 200));
+}
+
+// Equal devices stand for one another: the search over classes finds what all orders give.
+TEST(OpFence, EqualDevicesAreSearchedOnce) {
+  Random random(12);
+  for (int i = 0; i < 30; ++i) {
+    FenceProblem problem = sites_problem(random, 2, 1, 2);
+    problem.work.resize(5);
+    problem.bytes.resize(5);
+    problem.memory.resize(5);
+    if (i % 3 == 0) problem.capacity.assign(4, 2);
+    const auto best = exact_fence(problem);
+    ASSERT_TRUE(best.has_value());
+    EXPECT_NEAR(best->seconds, by_trying_all(problem), 1e-9 * best->seconds) << i;
+  }
+  const FenceProblem sixteen = sites_problem(random, 2, 1, 8);
+  EXPECT_LE(exact_fence_steps(sixteen), kMostFenceSteps);
+  ASSERT_TRUE(exact_fence(sixteen).has_value());
+}
+
+TEST(OpFence, AGivenNumberOfDevicesIsKept) {
+  Random random(13);
+  for (int i = 0; i < 60; ++i) {
+    FenceProblem problem = random_problem(random);
+    problem.capacity.assign(problem.capacity.size(), static_cast<double>(problem.work.size()));
+    problem.stages = 1 + random.up_to(std::min(problem.work.size(), problem.speed.size()) - 1);
+    const auto best = exact_fence(problem), fence = op_fence(problem);
+    ASSERT_TRUE(best && fence) << i;
+    EXPECT_EQ(best->devices.size(), problem.stages);
+    EXPECT_EQ(fence->devices.size(), problem.stages);
+    EXPECT_NEAR(best->seconds, by_trying_all(problem), 1e-9 * best->seconds) << i;
+    EXPECT_GE(fence->seconds, best->seconds * (1 - 1e-12)) << i;
+  }
+}
+
+// A bit for each element is smaller than an index for each kept one where many are kept.
+TEST(OpFence, ABitmapIsSentWhereItIsSmaller) {
+  FenceProblem problem;
+  problem.phi = 2;  // float32 values with int32 indices
+  problem.value_share = 1;
+  problem.bitmap_share = 1.0 / 32;
+  EXPECT_DOUBLE_EQ(dense_up_to(problem), 32.0 / 31);
+  EXPECT_DOUBLE_EQ(compressed_share(problem, 1.03), 1);
+  EXPECT_DOUBLE_EQ(compressed_share(problem, 1.5), 1 / 1.5 + 1.0 / 32);
+  EXPECT_DOUBLE_EQ(compressed_share(problem, 10), 0.1 + 1.0 / 32);
+  EXPECT_DOUBLE_EQ(compressed_share(problem, 32), 2.0 / 32);  // both are equal
+  EXPECT_DOUBLE_EQ(compressed_share(problem, 100), 0.02);
+}
+
+// Messages that hide behind the slowest device are compressed no further than that.
+TEST(OpFence, RatiosAreNoGreaterThanWhatHides) {
+  FenceProblem problem;
+  problem.work = {4, 4, 4};
+  problem.bytes = {10, 40, 0};
+  problem.memory = {0, 0, 0};
+  problem.speed = {1, 1, 1};
+  problem.capacity = {1, 1, 1};
+  problem.latency_seconds.assign(3, std::vector<double>(3, 0.5));
+  problem.bytes_per_second.assign(3, std::vector<double>(3, 8));
+  problem.micro_batches = 8;
+  problem.ratio = 100;
+  problem.phi = 2;
+  // Dense the messages take 2 (0.5 + 10/8) = 3.5 and 2 (0.5 + 40/8) = 11 s, the devices 4 s.
+  const FencePlan plan = fence_plan(problem, {0, 1, 2}, {1, 2, 3});
+  const FencePlan hidden = with_hidden_ratios(problem, plan);
+  EXPECT_GT(plan.ratios[0], 60);
+  EXPECT_DOUBLE_EQ(hidden.ratios[0], 1);
+  EXPECT_DOUBLE_EQ(hidden.ratios[1],
+                   2 / ((4 - 1.0) / (11 - 1)));  // in 3 s of 10 beside the latency
+  EXPECT_DOUBLE_EQ(hidden.seconds, 12 + 3.5 + 4 + 7 * 4);
+}
+
 // Identical jobs go through compute and links by turns (section 3), all forwards and then all
 // backwards.
 TEST(OpFence, TheEquationIsExactForAChainUnderGPipe) {
