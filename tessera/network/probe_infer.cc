@@ -52,8 +52,8 @@ Racks groups_of(Racks racks) {
 
 class Search {
  public:
-  Search(const ProbeMeasurements& measured, int64_t most)
-      : measured_(measured), scorer_(measured), left_(most) {}
+  Search(const ProbeMeasurements& measured, int64_t most, double disturbed)
+      : measured_(measured), scorer_(measured, disturbed), left_(most) {}
 
   const Scorer& scorer() const { return scorer_; }
 
@@ -88,6 +88,17 @@ class Search {
         racks[i] = std::min(groups - 1, static_cast<int64_t>(u * static_cast<double>(groups)));
       }
       climb(renumbered(racks));
+    }
+  }
+
+  // Takes moves that improve the partition until none does.
+  void climb(Racks at) {
+    double here = value(at);
+    for (bool any = true; any && left_ > 0;) {
+      any = move_machines(at, here);
+      any |= swap_machines(at, here);
+      any |= join_racks(at, here);
+      any |= new_racks(at, here);
     }
   }
 
@@ -166,17 +177,6 @@ class Search {
     at = std::move(next);
     value_at = here;
     return true;
-  }
-
-  // Takes moves that improve the partition until none does.
-  void climb(Racks at) {
-    double here = value(at);
-    for (bool any = true; any && left_ > 0;) {
-      any = move_machines(at, here);
-      any |= swap_machines(at, here);
-      any |= join_racks(at, here);
-      any |= new_racks(at, here);
-    }
   }
 
   bool move_machines(Racks& at, double& here) {
@@ -357,10 +357,15 @@ std::vector<int64_t> latency_clusters(const ProbeMeasurements& measured) {
 
 Inference infer(const ProbeMeasurements& measured, const std::vector<int64_t>& known_rack,
                 int64_t most_partitions) {
-  Search search(measured, most_partitions);
+  Search search(measured, most_partitions, kDisturbed);
   Inference out;
   Racks racks = known_rack;
   if (racks.empty()) {
+    // Where each slow round may be a disturbed one, steps towards the racks do not pay before most of
+    // them are made. So a search in which no round is disturbed gives a start.
+    Search strict(measured, most_partitions / 2, 0);
+    strict.run();
+    search.climb(strict.best());
     search.run();
     racks = search.best();
     racks = renumbered(search.scorer().score(racks, count_racks(racks)).rack);

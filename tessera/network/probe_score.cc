@@ -12,7 +12,6 @@ namespace {
 constexpr double kLeastNoise = 0.05,
                  kMostNoise = 0.15;     // relative error of a rate, and of a sum of rates
 constexpr double kShareNoise = 0.7;     // of the part that one of several flows gets
-constexpr double kDisturbed = 0.02;     // of the rounds: other work on the hosts slows all rates
 constexpr double kNear = 0.85;          // of the highest: rates that reach a limit
 constexpr double kHeldDown = 1.15;      // what the cards could do, over what they did
 constexpr double kUpper = 0.7;          // of the highest: sums of a way up that may have been full
@@ -162,8 +161,8 @@ std::vector<double> card_rates(const ProbeMeasurements& measured) {
   return out;
 }
 
-Scorer::Scorer(const ProbeMeasurements& measured)
-    : measured_(measured), cards_(card_rates(measured)) {
+Scorer::Scorer(const ProbeMeasurements& measured, double disturbed)
+    : measured_(measured), cards_(card_rates(measured)), disturbed_(disturbed) {
   for (const ProbeRound& round : measured.rounds) {
     flows_ += round.size();
     Caps caps = caps_of(round, cards_);
@@ -233,8 +232,8 @@ double Scorer::rates(const std::vector<int64_t>& rack, const std::vector<double>
     std::fill(seen.begin(), seen.end(), 0);
     std::fill(expected.begin(), expected.end(), 0);
     std::fill(count.begin(), count.end(), 0);
-    quiet = std::log(1 - kDisturbed);
-    disturbed = std::log(kDisturbed);
+    quiet = std::log(1 - disturbed_);
+    disturbed = std::log(disturbed_);
     for (size_t i = 0; i < round.size(); ++i) {
       if (filled.limit[i] == kOnCore) {
         tight(round[i].rate / filled.rates[i]);

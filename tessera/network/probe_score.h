@@ -10,6 +10,7 @@
 namespace tessera::network {
 
 inline constexpr int64_t kOnCore = -1;
+inline constexpr double kDisturbed = 0.02;
 inline constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 // Returns what each card can do at most: the median of the rates that come near the highest.
@@ -28,7 +29,8 @@ struct Score {
 // Scores partitions of one set of measurements.
 class Scorer {
  public:
-  explicit Scorer(const ProbeMeasurements& measured);
+  // `disturbed`: the share of the rounds that other work on the hosts slows as a whole.
+  Scorer(const ProbeMeasurements& measured, double disturbed);
   // `rack` of a machine is kOnCore or a number from 0 to racks - 1.
   Score score(const std::vector<int64_t>& rack, int64_t racks) const;
   // Returns the relative errors of the rates that the model knows well: of pairs that their cards
@@ -52,7 +54,8 @@ class Scorer {
   std::vector<std::vector<double>> caps_;
   std::vector<std::vector<size_t>> orders_;
   std::vector<double> log_latency_;  // of pairs i < j, without what is due to single machines
-  double noise_ = 0;                 // relative error of a rate, and of a sum of rates
+  double disturbed_ = 0;
+  double noise_ = 0;  // relative error of a rate, and of a sum of rates
   size_t flows_ = 0;
 };
 

@@ -148,16 +148,13 @@ TEST(InferTest, OversubscriptionOfTwoIsSeenToo) {
 }
 
 // Other work on the hosts slows all pairs of some rounds, each by another factor.
-TEST(InferTest, DisturbedRoundsDoNotMakeRacks) {
+TEST(InferTest, DisturbedRoundsDoNotChangeRacks) {
   std::mt19937_64 random(17);
-  for (int i = 0; i < 10; ++i) {
-    Invented net = i % 2 == 0 ? racks_of({4, 4}, {kCard, kCard}) : racks_of({8}, {kInfinite});
+  Invented net = racks_of({4, 4}, {kCard, kCard});
+  for (int i = 0; i < 8; ++i) {
     shuffle(net, random);
     ProbeMeasurements measured = measure(net, 16, random);
-    // On a flat network several such rounds look like ways up of twice the cards.
-    const std::vector<size_t> rounds =
-        i % 2 == 0 ? std::vector<size_t>{1, 9, 12} : std::vector<size_t>{9};
-    for (const size_t round : rounds) {
+    for (const size_t round : {1, 9, 12}) {
       for (ProbeFlow& flow : measured.rounds[round])
         flow.rate *= std::uniform_real_distribution<double>(0.45, 0.75)(random);
     }

@@ -3,23 +3,27 @@
 #include <fmt/format.h>
 
 #include "tessera/base/limits.h"
+#include "tessera/base/one_line.h"
 
 namespace tessera::network {
 namespace {
 
 constexpr size_t kMostNameBytes = 256;
+constexpr size_t kMostMessage = 1200;  // bytes
 
 }  // namespace
 
 tl::unexpected<Error> NetworkBuilder::error(int line, const std::string& message) const {
-  return invalid_input(line > 0 ? fmt::format("{}:{}: {}", file_, line, message)
-                                : fmt::format("{}: {}", file_, message));
+  const std::string shown = short_line(message, kMostMessage);
+  return invalid_input(line > 0 ? fmt::format("{}:{}: {}", file_, line, shown)
+                                : fmt::format("{}: {}", file_, shown));
 }
 
 Status NetworkBuilder::check_name(const std::string& name, std::string_view what, int line) const {
-  if (name.empty() || name.size() > kMostNameBytes) {
-    return error(line, fmt::format("expected the name of a {} of 1 to {} bytes, found '{}'", what,
-                                   kMostNameBytes, name));
+  if (name.empty() || name.size() > kMostNameBytes || one_line(name) != name) {
+    return error(line, fmt::format("expected the name of a {}, of 1 to {} bytes without control "
+                                   "characters, found '{}'",
+                                   what, kMostNameBytes, name));
   }
   return {};
 }

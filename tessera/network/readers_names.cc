@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tessera/base/limits.h"
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/network/readers.h"
 
@@ -17,12 +18,13 @@ constexpr size_t kMostDigits = 9;
 
 tl::unexpected<Error> wrong_names(const std::string& where, std::string_view expected,
                                   std::string_view found) {
-  return invalid_input(fmt::format("{}: expected {}, found '{}'", where, expected, found));
+  return invalid_input(
+      fmt::format("{}: expected {}, found '{}'", where, expected, short_line(found)));
 }
 
 tl::unexpected<Error> too_many(const std::string& where, std::string_view text) {
-  return invalid_input(
-      fmt::format("{}: expected at most {} names, found '{}'", where, kMostRanks, text));
+  return invalid_input(fmt::format("{}: expected at most {} names, found '{}'", where, kMostRanks,
+                                   short_line(text)));
 }
 
 // Splits at commas that are not inside brackets.
@@ -81,6 +83,13 @@ Status expand_one(std::string_view name, const std::string& where, Names& out) {
   return {};
 }
 
+bool is_host_name(std::string_view name) {
+  return std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view(".-_:/").find(c) != std::string_view::npos;
+  });
+}
+
 }  // namespace
 
 Result<Names> expand_names(std::string_view text, const std::string& where) {
@@ -119,6 +128,10 @@ Result<std::vector<HostLine>> read_hosts(std::string_view text, const std::strin
       }
     }
     if (host.name.empty()) continue;
+    for (const std::string& name : {host.name, host.known_as}) {
+      if (!is_host_name(name))
+        return wrong_names(where, "letters, digits and .-_:/ in a name", name);
+    }
     if (!seen.insert(host.name).second) return wrong_names(where, "each host once", host.name);
     if (out.size() >= static_cast<size_t>(kMostRanks)) return too_many(where, host.name);
     out.push_back(std::move(host));

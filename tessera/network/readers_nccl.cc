@@ -7,6 +7,7 @@
 #include <pugixml.hpp>
 #include <set>
 
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/network/readers.h"
 
@@ -45,7 +46,7 @@ Status read_gpus(const pugi::xml_document& document, const std::string& file, No
     if (capability < 1 || capability > 1000) {
       return invalid_input(
           fmt::format("{}: expected the compute capability 'sm' of GPU {}, found '{}'", file,
-                      out.devices - 1, gpu.attribute("sm").as_string()));
+                      out.devices - 1, short_line(gpu.attribute("sm").as_string())));
     }
     if (out.compute_capability != 0 && out.compute_capability != capability) {
       return invalid_input(
@@ -74,7 +75,7 @@ Status read_nics(const pugi::xml_document& document, const std::string& file, No
     if (name.empty() || !(megabits > 0)) {
       return invalid_input(
           fmt::format("{}: expected 'name' and 'speed' (Mb/s) of each net, found '{}' and '{}'",
-                      file, name, net.attribute("speed").as_string()));
+                      file, short_line(name), short_line(net.attribute("speed").as_string())));
     }
     if (!names.insert(name).second) continue;
     ++out.nics;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/network/readers.h"
 #include "tessera/network/readers_build.h"
@@ -39,7 +40,7 @@ Result<std::vector<ConfLine>> conf_lines(std::string_view text, const std::strin
       const size_t equals = word.find('=');
       if (equals == std::string::npos || equals == 0) {
         return invalid_input(
-            fmt::format("{}:{}: expected KEY=VALUE, found '{}'", file, first, word));
+            fmt::format("{}:{}: expected KEY=VALUE, found '{}'", file, first, short_line(word)));
       }
       one.values[lower_case(word.substr(0, equals))] = word.substr(equals + 1);
     }

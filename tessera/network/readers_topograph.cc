@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <yaml-cpp/yaml.h>
 
+#include "tessera/base/one_line.h"
 #include "tessera/network/readers.h"
 #include "tessera/network/readers_build.h"
 
@@ -99,8 +100,8 @@ Result<Network> read_topograph(std::string_view yaml, const std::string& file) {
   try {
     return read_model(YAML::Load(std::string(yaml)), file);
   } catch (const YAML::Exception& error) {
-    return invalid_input(
-        fmt::format("{}:{}: expected YAML, found: {}", file, error.mark.line + 1, error.msg));
+    return invalid_input(fmt::format("{}:{}: expected YAML, found: {}", file, error.mark.line + 1,
+                                     short_line(error.msg)));
   }
 }
 

@@ -562,9 +562,9 @@ TEST(FuzzNetworks, files_of_topologies) {
       const network::Network same = found;
       EXPECT_TRUE(network::merge(same, "a", "b", found));
       EXPECT_EQ(found, same);
-      const auto cluster = network::to_cluster(found, "net", {preset->parts.front().type});
-      EXPECT_TRUE(cluster) << cluster.error().message;
-      EXPECT_TRUE(parse_cluster(to_toml(*cluster), "net.toml"));
+      TESSERA_TRY(const Cluster cluster,
+                  network::to_cluster(found, "net", {preset->parts.front().type}));
+      EXPECT_TRUE(parse_cluster(to_toml(cluster), "net.toml"));
       return {};
     });
   }
