@@ -8,46 +8,11 @@
 #include <utility>
 
 #include "tessera/search/infinity.h"
+#include "tessera/search/published/fence_parts.h"
 #include "tessera/search/published/open_path.h"
 #include "tessera/search/published/pareto.h"
 
 namespace tessera::published {
-namespace {
-
-double sum_of(const std::vector<double>& values, size_t first, size_t last) {
-  double sum = 0;
-  for (size_t i = first; i < last; ++i) sum += values[i];
-  return sum;
-}
-
-bool fits(const FenceProblem& problem, size_t device, size_t first, size_t last) {
-  return sum_of(problem.memory, first, last) <= problem.capacity[device] * (1 + 1e-12);
-}
-
-double compute_seconds(const FenceProblem& problem, size_t device, size_t first, size_t last) {
-  return sum_of(problem.work, first, last) / problem.speed[device];
-}
-
-// Returns the seconds of the messages after `op` from device p to device q, if they have this share
-// of the dense bytes.
-double border_seconds(const FenceProblem& problem, size_t p, size_t q, size_t op, double share) {
-  return problem.messages * (problem.latency_seconds[p][q] +
-                             problem.bytes[op] * share / problem.bytes_per_second[p][q]);
-}
-
-// Returns whether a plan may have this number of devices for the ops before `end`.
-bool may_end(const FenceProblem& problem, size_t devices, size_t end) {
-  if (problem.stages == 0) return true;
-  if (devices >= problem.stages) return devices == problem.stages && end == problem.work.size();
-  return problem.stages - devices <= problem.work.size() - end;
-}
-
-double share_of(const FenceProblem& problem, double dense, double slowest) {
-  if (problem.ratio <= 0 || slowest <= 0) return 1;
-  return compressed_share(problem, std::max(1.0, problem.phi * problem.ratio * dense / slowest));
-}
-
-}  // namespace
 
 double compressed_share(double k, double phi) { return k > phi ? phi / k : 1; }
 
@@ -81,12 +46,12 @@ FencePlan repriced(const FenceProblem& problem, FencePlan plan) {
   size_t first = 0;
   for (size_t i = 0; i < plan.devices.size(); ++i) {
     const size_t device = plan.devices[i], end = plan.ends[i];
-    if (!fits(problem, device, first, end)) plan.seconds = kInfinity;
-    const double compute = compute_seconds(problem, device, first, end);
+    if (!fence::fits(problem, device, first, end)) plan.seconds = kInfinity;
+    const double compute = fence::compute_seconds(problem, device, first, end);
     double message = 0;
     if (i + 1 < plan.devices.size()) {
-      message = border_seconds(problem, device, plan.devices[i + 1], end - 1,
-                               compressed_share(problem, plan.ratios[i]));
+      message = fence::border_seconds(problem, device, plan.devices[i + 1], end - 1,
+                                      compressed_share(problem, plan.ratios[i]));
     }
     plan.seconds += compute + message;
     largest = std::max({largest, compute, message});
@@ -103,7 +68,7 @@ FencePlan fence_plan(const FenceProblem& problem, std::vector<size_t> devices,
   FencePlan plan;
   std::vector<double> dense;
   for (size_t i = 0; i + 1 < devices.size(); ++i) {
-    dense.push_back(border_seconds(problem, devices[i], devices[i + 1], ends[i] - 1, 1));
+    dense.push_back(fence::border_seconds(problem, devices[i], devices[i + 1], ends[i] - 1, 1));
   }
   plan.ratios = problem.ratio > 0 ? top_k_ratios(dense, problem.ratio, problem.phi)
                                   : std::vector<double>(dense.size(), 1);
@@ -116,11 +81,12 @@ FencePlan with_hidden_ratios(const FenceProblem& problem, const FencePlan& plan)
   FencePlan out = plan;
   double slowest = 0;
   for (size_t i = 0, first = 0; i < plan.devices.size(); first = plan.ends[i++])
-    slowest = std::max(slowest, compute_seconds(problem, plan.devices[i], first, plan.ends[i]));
+    slowest =
+        std::max(slowest, fence::compute_seconds(problem, plan.devices[i], first, plan.ends[i]));
   for (size_t i = 0; i + 1 < plan.devices.size(); ++i) {
     const size_t p = plan.devices[i], q = plan.devices[i + 1], op = plan.ends[i] - 1;
     const double latency = problem.messages * problem.latency_seconds[p][q];
-    const double dense = border_seconds(problem, p, q, op, 1);
+    const double dense = fence::border_seconds(problem, p, q, op, 1);
     if (dense <= slowest) {
       out.ratios[i] = 1;
     } else if (latency < slowest) {
@@ -209,9 +175,10 @@ std::vector<size_t> split_evenly(const FenceProblem& problem, const std::vector<
     for (size_t end = 0; end <= ops; ++end) {
       for (size_t start = 0; start <= end; ++start) {
         const size_t device = devices[d - 1];
-        if (!fits(problem, device, first + start, first + end)) continue;
-        const double value = std::max(best[d - 1][start],
-                                      compute_seconds(problem, device, first + start, first + end));
+        if (!fence::fits(problem, device, first + start, first + end)) continue;
+        const double value =
+            std::max(best[d - 1][start],
+                     fence::compute_seconds(problem, device, first + start, first + end));
         if (value < best[d][end]) {
           best[d][end] = value;
           before[d][end] = start;
@@ -295,8 +262,8 @@ std::vector<size_t> fences(const FenceProblem& problem,
                            const std::vector<std::vector<size_t>>& communities) {
   constexpr double kWindow = 0.1;
   const size_t ops = problem.work.size();
-  const double work = sum_of(problem.work, 0, ops);
-  const double speed = sum_of(problem.speed, 0, problem.speed.size());
+  const double work = fence::sum_of(problem.work, 0, ops);
+  const double speed = fence::sum_of(problem.speed, 0, problem.speed.size());
   std::vector<size_t> out;
   double target = 0;
   for (const auto& devices : communities) {
@@ -345,37 +312,9 @@ std::optional<FencePlan> first_plan(const FenceProblem& problem,
   return without_idle(problem, devices, ends);
 }
 
-// Returns the classes of devices that can stand for one another: of equal speed and capacity, with
-// equal links to one another and to all others.
-std::vector<std::vector<size_t>> classes_of(const FenceProblem& problem) {
-  const size_t count = problem.speed.size();
-  const auto has_equal = [&](const Matrix& links, size_t p, size_t q) {
-    if (links[p][q] != links[q][p]) return false;
-    for (size_t r = 0; r < count; ++r) {
-      if (r == p || r == q) continue;
-      if (links[p][r] != links[q][r] || links[r][p] != links[r][q]) return false;
-    }
-    return true;
-  };
-  std::vector<std::vector<size_t>> out;
-  for (size_t q = 0; q < count; ++q) {
-    const auto own = std::find_if(out.begin(), out.end(), [&](const std::vector<size_t>& members) {
-      const size_t p = members.front();
-      return problem.speed[p] == problem.speed[q] && problem.capacity[p] == problem.capacity[q] &&
-             has_equal(problem.latency_seconds, p, q) && has_equal(problem.bytes_per_second, p, q);
-    });
-    if (own == out.end()) {
-      out.push_back({q});
-    } else {
-      own->push_back(q);
-    }
-  }
-  return out;
-}
-
 // Returns all plans that differ from `plan` in one op moved over a border, in two swapped devices
-// (one may be unused), or in a device whose ops go to a neighbour. Of unused devices of a class, and
-// of swaps within a class, only those that make a difference.
+// (one may be unused), or in a device whose ops go to a neighbour. Only one of several unused devices
+// of a class is tried, and no swap within a class.
 std::vector<FencePlan> neighbours_of(const FenceProblem& problem,
                                      const std::vector<std::vector<size_t>>& classes,
                                      const FencePlan& plan) {
@@ -438,8 +377,8 @@ std::optional<FencePlan> best_cuts(const FenceProblem& problem, const std::vecto
   for (size_t i = 0; i < order.size(); ++i) {
     const auto place = [&](size_t start, const CutFront::Point& before, double message) {
       for (size_t end = start + 1; end <= ops; ++end) {
-        if (!fits(problem, order[i], start, end)) return;
-        const double compute = compute_seconds(problem, order[i], start, end);
+        if (!fence::fits(problem, order[i], start, end)) return;
+        const double compute = fence::compute_seconds(problem, order[i], start, end);
         fronts[i][end].add({std::max({before.largest, compute, message}),
                             before.sum + compute + message, before.back});
       }
@@ -449,10 +388,10 @@ std::optional<FencePlan> best_cuts(const FenceProblem& problem, const std::vecto
       for (size_t start = 1; start < ops; ++start) {
         const auto& points = fronts[j][start].points();
         if (points.empty()) continue;
-        const double dense = border_seconds(problem, order[j], order[i], start - 1, 1);
+        const double dense = fence::border_seconds(problem, order[j], order[i], start - 1, 1);
         if (dense > slowest) continue;
-        const double message = border_seconds(problem, order[j], order[i], start - 1,
-                                              share_of(problem, dense, slowest));
+        const double message = fence::border_seconds(problem, order[j], order[i], start - 1,
+                                                     fence::share_of(problem, dense, slowest));
         for (size_t k = 0; k < points.size(); ++k)
           place(start, {points[k].largest, points[k].sum, {j, start, k}}, message);
       }
@@ -487,21 +426,8 @@ std::optional<FencePlan> best_cuts(const FenceProblem& problem, const std::vecto
 double slowest_message(const FenceProblem& problem, const FencePlan& plan) {
   double out = 0;
   for (size_t i = 0; i + 1 < plan.devices.size(); ++i)
-    out = std::max(
-        out, border_seconds(problem, plan.devices[i], plan.devices[i + 1], plan.ends[i] - 1, 1));
-  return out;
-}
-
-// Returns the values that the slowest message may have, in rising order.
-std::set<double> slowest_values(const FenceProblem& problem) {
-  std::set<double> out;
-  const size_t count = problem.speed.size();
-  for (size_t p = 0; p < count; ++p) {
-    for (size_t q = 0; q < count; ++q) {
-      for (size_t op = 0; p != q && op + 1 < problem.work.size(); ++op)
-        out.insert(border_seconds(problem, p, q, op, 1));
-    }
-  }
+    out = std::max(out, fence::border_seconds(problem, plan.devices[i], plan.devices[i + 1],
+                                              plan.ends[i] - 1, 1));
   return out;
 }
 
@@ -509,7 +435,7 @@ std::set<double> slowest_values(const FenceProblem& problem) {
 // spread over their ranks.
 std::vector<double> limits_of(const FenceProblem& problem, size_t most) {
   if (problem.ratio <= 0) return {kInfinity};
-  const std::set<double> all = slowest_values(problem);
+  const std::set<double> all = fence::slowest_values(problem);
   const std::vector<double> values(all.begin(), all.end());
   std::vector<double> out{0};
   const size_t count = std::min(most, values.size());
@@ -595,10 +521,10 @@ class Beam {
       // Any other device of the class of the last one has the same links.
       const size_t last = classes_[before.last].front() == device ? classes_[before.last].back()
                                                                   : classes_[before.last].front();
-      const double dense = border_seconds(problem_, last, device, done - 1, 1);
+      const double dense = fence::border_seconds(problem_, last, device, done - 1, 1);
       if (dense > slowest) return;
-      message =
-          border_seconds(problem_, last, device, done - 1, share_of(problem_, dense, slowest));
+      message = fence::border_seconds(problem_, last, device, done - 1,
+                                      fence::share_of(problem_, dense, slowest));
     }
     Part next = before;
     ++next.used[c];
@@ -616,10 +542,10 @@ class Beam {
     size_t devices = 0;
     for (const int count : next.used) devices += static_cast<size_t>(count);
     for (size_t end = done + 1; end <= ops; ++end) {
-      if (!fits(problem_, device, done, end)) return;
-      if (!may_end(problem_, devices, end)) continue;
-      const double compute = compute_seconds(problem_, device, done, end);
-      const double work = sum_of(problem_.work, end, ops);
+      if (!fence::fits(problem_, device, done, end)) return;
+      if (!fence::may_end(problem_, devices, end)) continue;
+      const double compute = fence::compute_seconds(problem_, device, done, end);
+      const double work = fence::sum_of(problem_.work, end, ops);
       if (work > 0 && together <= 0) continue;
       next.largest = std::max({before.largest, compute, message});
       next.sum = before.sum + compute + message;
@@ -657,7 +583,7 @@ std::vector<FencePlan> equal_splits(const FenceProblem& problem, std::vector<siz
   if (order.size() > ops) order.resize(ops);
   const size_t count = order.size();
   std::vector<size_t> by_number, by_work;
-  const double work = sum_of(problem.work, 0, ops);
+  const double work = fence::sum_of(problem.work, 0, ops);
   double done = 0;
   for (size_t op = 0; op < ops; ++op) {
     done += problem.work[op];
@@ -676,7 +602,7 @@ std::vector<FencePlan> equal_splits(const FenceProblem& problem, std::vector<siz
 
 std::optional<FencePlan> op_fence(const FenceProblem& problem) {
   const std::vector<std::vector<size_t>> communities = ordered_communities(problem);
-  const std::vector<std::vector<size_t>> classes = classes_of(problem);
+  const std::vector<std::vector<size_t>> classes = fence::classes_of(problem);
   std::optional<FencePlan> best = first_plan(problem, communities);
   if (best && best->seconds == kInfinity) best.reset();
   if (best) best = improved(problem, classes, *std::move(best));
@@ -704,212 +630,6 @@ std::optional<FencePlan> op_fence(const FenceProblem& problem) {
   if (auto found = best_cuts(problem, order, limit))
     take_better(best, improved(problem, classes, *std::move(found)));
   return best;
-}
-
-namespace {
-
-struct Back {
-  size_t state = 0;  // the state before
-  size_t point = 0;
-};
-using FenceFront = ParetoFront<Back>;
-
-// Searches over how many devices of each class are used. A set is a number whose digit of each
-// class, in a base of its own, says how many.
-class ExactFence {
- public:
-  explicit ExactFence(const FenceProblem& problem)
-      : problem_(problem),
-        ops_(problem.work.size()),
-        devices_(problem.speed.size()),
-        later_(static_cast<double>(problem.micro_batches - 1)),
-        work_after_(ops_ + 1, 0) {
-    members_ = classes_of(problem);
-    count_ = members_.size();
-    for (const auto& members : members_) {
-      strides_.push_back(sets_);
-      sets_ *= members.size() + 1;
-    }
-  }
-
-  double steps() const {
-    constexpr double kMostStates = 6e6;
-    double states = static_cast<double>(count_ * (ops_ + 1));
-    for (const auto& members : members_) states *= static_cast<double>(members.size() + 1);
-    if (states > kMostStates) return kInfinity;
-    const double searches =
-        problem_.ratio > 0 ? static_cast<double>(slowest_values(problem_).size()) + 1 : 1;
-    return searches * static_cast<double>(sets_) * static_cast<double>(count_ * count_) *
-           static_cast<double>(ops_ * ops_) / 2;
-  }
-
-  std::optional<FencePlan> solve() {
-    if (const auto known = op_fence(problem_)) most_ = known->seconds * (1 + 2 * kEqual);
-    for (size_t op = ops_; op-- > 0;) work_after_[op] = work_after_[op + 1] + problem_.work[op];
-    if (problem_.ratio <= 0) {
-      search(kInfinity);
-    } else {
-      // Runs the search for each value that the slowest message may have. A plan whose slowest
-      // message is faster than assumed looks slower than it is, so the least result is right.
-      search(0);
-      for (const double value : slowest_values(problem_)) search(value);
-    }
-    while (best_ && rename_devices()) {
-    }
-    return best_;
-  }
-
- private:
-  size_t state(size_t set, size_t done, size_t last) const {
-    return (set * (ops_ + 1) + done) * count_ + last;
-  }
-  size_t used(size_t set, size_t of_class) const {
-    return set / strides_[of_class] % (members_[of_class].size() + 1);
-  }
-  // Returns two devices of these classes; of one class two different ones.
-  std::pair<size_t, size_t> devices_of(size_t a, size_t b) const {
-    return {members_[a].front(), a == b ? members_[b][1] : members_[b].front()};
-  }
-
-  void search(double slowest) {
-    std::vector<FenceFront> fronts(sets_ * (ops_ + 1) * count_);
-    for (size_t set = 1; set < sets_; ++set) {
-      for (size_t last = 0; last < count_; ++last) {
-        if (used(set, last) == 0) continue;
-        const size_t rest = set - strides_[last];
-        if (rest == 0) {
-          for (size_t end = 1; end <= ops_; ++end) place(fronts, 0, end, set, last, 0, {});
-          continue;
-        }
-        for (size_t p = 0; p < count_; ++p) {
-          if (used(rest, p) == 0) continue;
-          for (size_t start = 1; start < ops_; ++start)
-            extend(fronts, rest, start, p, last, slowest);
-        }
-      }
-    }
-    for (size_t set = 1; set < sets_; ++set) {
-      for (size_t last = 0; last < count_; ++last) take_best(fronts, state(set, ops_, last));
-    }
-  }
-
-  void extend(std::vector<FenceFront>& fronts, size_t rest, size_t start, size_t p, size_t last,
-              double slowest) const {
-    const size_t from = state(rest, start, p);
-    if (fronts[from].points().empty()) return;
-    const auto [one, other] = devices_of(p, last);
-    const double dense = border_seconds(problem_, one, other, start - 1, 1);
-    if (dense > slowest) return;
-    const double message =
-        border_seconds(problem_, one, other, start - 1, share_of(problem_, dense, slowest));
-    for (size_t end = start + 1; end <= ops_; ++end) {
-      if (!place(fronts, start, end, rest + strides_[last], last, message, from)) return;
-    }
-  }
-
-  // Places ops start .. end - 1 on a device of the class `last`; returns false if they do not fit.
-  bool place(std::vector<FenceFront>& fronts, size_t start, size_t end, size_t set, size_t last,
-             double message, size_t from) const {
-    const size_t device = members_[last].front();
-    if (!fits(problem_, device, start, end)) return false;
-    const double compute = compute_seconds(problem_, device, start, end);
-    FenceFront& to = fronts[state(set, end, last)];
-    // Bounds below the time of the remaining devices for the remaining ops: their sum, and
-    // the slowest.
-    double fastest = 0;
-    double together = 0;
-    size_t devices = 0;
-    for (size_t c = 0; c < count_; ++c) {
-      devices += used(set, c);
-      const size_t left = members_[c].size() - used(set, c);
-      if (left == 0) continue;
-      const double speed = problem_.speed[members_[c].front()];
-      fastest = std::max(fastest, speed);
-      together += speed * static_cast<double>(left);
-    }
-    if ((end < ops_ && together <= 0) || !may_end(problem_, devices, end)) return true;
-    const double rest = end < ops_ ? work_after_[end] / fastest : 0;
-    const double slowest = end < ops_ ? work_after_[end] / together : 0;
-    const auto add = [&](double largest, double sum, size_t point) {
-      const FenceFront::Point next{
-          std::max({largest, compute, message}), sum + compute + message, {from, point}};
-      if (next.sum + rest + later_ * std::max(next.largest, slowest) <= most_) to.add(next);
-    };
-    if (start == 0) {
-      add(0, 0, 0);
-    } else {
-      const auto& points = fronts[from].points();
-      for (size_t i = 0; i < points.size(); ++i) add(points[i].largest, points[i].sum, i);
-    }
-    return true;
-  }
-
-  // Exchanges two devices if the plan is as fast after that and its order of devices is lower.
-  // Returns false if there are no such devices. This makes the answer unique, because fronts keep
-  // whichever of several equal points came first.
-  bool rename_devices() {
-    for (size_t a = 0; a < devices_; ++a) {
-      for (size_t b = a + 1; b < devices_; ++b) {
-        std::vector<size_t> devices = best_->devices;
-        for (size_t& device : devices) device = device == a ? b : device == b ? a : device;
-        if (devices >= best_->devices) continue;
-        FencePlan plan = fence_plan(problem_, std::move(devices), best_->ends);
-        if (plan.seconds > best_->seconds * (1 + kEqual)) continue;
-        best_ = std::move(plan);
-        return true;
-      }
-    }
-    return false;
-  }
-
-  void take_best(const std::vector<FenceFront>& fronts, size_t at) {
-    const auto& points = fronts[at].points();
-    for (size_t i = 0; i < points.size(); ++i) {
-      if (points[i].sum + later_ * points[i].largest > most_) continue;
-      std::vector<size_t> devices;
-      std::vector<size_t> ends;
-      std::vector<size_t> taken(count_);
-      for (size_t s = at, point = i;;) {
-        const size_t own = s % count_;
-        devices.insert(devices.begin(), members_[own][taken[own]++]);
-        ends.insert(ends.begin(), s / count_ % (ops_ + 1));
-        if (s / count_ / (ops_ + 1) == strides_[own]) break;
-        const Back& back = fronts[s].points()[point].back;
-        s = back.state;
-        point = back.point;
-      }
-      FencePlan plan = fence_plan(problem_, std::move(devices), std::move(ends));
-      // Among plans that take equally long up to rounding, the plan with the lowest devices wins,
-      // then with the lowest cuts.
-      const bool equal = best_ && std::abs(plan.seconds / best_->seconds - 1) <= kEqual;
-      const bool earlier =
-          equal && std::pair(plan.devices, plan.ends) < std::pair(best_->devices, best_->ends);
-      if (!best_ || earlier || (!equal && plan.seconds < best_->seconds)) {
-        most_ = plan.seconds * (1 + 2 * kEqual);
-        best_ = std::move(plan);
-      }
-    }
-  }
-
-  const FenceProblem& problem_;
-  size_t ops_, devices_;
-  std::vector<std::vector<size_t>> members_;  // devices of each class
-  size_t count_ = 0;                          // classes
-  std::vector<size_t> strides_;               // by class: the set of one device of it
-  size_t sets_ = 1;
-  double later_;
-  std::vector<double> work_after_;  // work of all ops from each op on
-  static constexpr double kEqual = 1e-12;
-  std::optional<FencePlan> best_;
-  double most_ = kInfinity;  // seconds of a plan that may still be the answer
-};
-
-}  // namespace
-
-double exact_fence_steps(const FenceProblem& problem) { return ExactFence(problem).steps(); }
-
-std::optional<FencePlan> exact_fence(const FenceProblem& problem) {
-  return ExactFence(problem).solve();
 }
 
 }  // namespace tessera::published

@@ -33,8 +33,8 @@ struct FenceProblem {
   double messages = 2;  // messages over each border: activation and gradient
   double ratio = 0;     // r; 0: all messages are dense
   double phi = 3;
-  // Of a message that says by a bit for each element which are kept, as shares of the dense bytes:
-  // the values at k = 1, and the bits. It is sent where it is smaller; bitmap_share 0: never.
+  // A message may say by a bit for each element which are kept. These are the bytes of the values at
+  // k = 1 and of the bits, as shares of the dense bytes; bitmap_share 0: no message has bits.
   double value_share = 0, bitmap_share = 0;
 };
 struct FencePlan {
@@ -71,10 +71,11 @@ double modularity(const Matrix& weights, const std::vector<size_t>& communities)
 // Finds a plan by the published heuristic, and improves it. The heuristic finds communities and a
 // path over them, cuts the ops between communities where few bytes pass and near each community's
 // share of the work, and orders the devices of a community along their best links. Then single ops
-// are moved and devices are swapped or dropped as long as that gains. The same is done from the
-// splits into equal numbers of ops and into equal work, over the devices by number and along the
-// path, so the answer is never slower than these, and from plans that a beam search builds op by
-// op. At last the best order of devices gets its best cuts by a dynamic program. Returns nothing if no start fits the devices.
+// are moved and devices are swapped or dropped as long as that gains. Other starts are the splits
+// into equal numbers of ops and into equal work, over the devices by number and along the path, so
+// that the answer is never slower than these, and plans that a beam search builds op by op. At last
+// the best order of devices gets its best cuts by a dynamic program. Returns nothing if no start fits
+// the devices.
 std::optional<FencePlan> op_fence(const FenceProblem& problem);
 
 // Finds the optimum over all subsets and orders of devices and all cuts, by a dynamic program over
