@@ -12,6 +12,7 @@ namespace {
 constexpr double kLeastNoise = 0.05,
                  kMostNoise = 0.15;     // relative error of a rate, and of a sum of rates
 constexpr double kShareNoise = 0.7;     // of the part that one of several flows gets
+constexpr double kDisturbed = 0.02;     // of the rounds: other work on the hosts slows all rates
 constexpr double kNear = 0.85;          // of the highest: rates that reach a limit
 constexpr double kHeldDown = 1.15;      // what the cards could do, over what they did
 constexpr double kUpper = 0.7;          // of the highest: sums of a way up that may have been full
@@ -211,13 +212,16 @@ std::vector<double> Scorer::errors(const std::vector<int64_t>& rack,
 }
 
 // Returns the log likelihood of the rates. If one way up limits several flows, their sum counts as
-// one rate, and the parts that each gets count loosely.
+// one rate, and the parts that each gets count loosely. A round may be disturbed as a whole, and then
+// all its rates count loosely: without this, few rounds on busy hosts outweigh many quiet ones.
 double Scorer::rates(const std::vector<int64_t>& rack, const std::vector<double>& uplinks,
                      std::vector<double>* known) const {
   double value = 0;
+  double quiet = 0, disturbed = 0;  // of one round
   const auto tight = [&](double ratio) {
     const double error = std::log(ratio);
-    value += log_density(error, noise_);
+    quiet += log_density(error, noise_);
+    disturbed += log_density(error, kShareNoise);
     if (known != nullptr) known->push_back(std::abs(error));
   };
   std::vector<double> seen(uplinks.size()), expected(uplinks.size());
@@ -229,6 +233,8 @@ double Scorer::rates(const std::vector<int64_t>& rack, const std::vector<double>
     std::fill(seen.begin(), seen.end(), 0);
     std::fill(expected.begin(), expected.end(), 0);
     std::fill(count.begin(), count.end(), 0);
+    quiet = std::log(1 - kDisturbed);
+    disturbed = std::log(kDisturbed);
     for (size_t i = 0; i < round.size(); ++i) {
       if (filled.limit[i] == kOnCore) {
         tight(round[i].rate / filled.rates[i]);
@@ -248,6 +254,8 @@ double Scorer::rates(const std::vector<int64_t>& rack, const std::vector<double>
     for (size_t g = 0; g < uplinks.size(); ++g) {
       if (count[g] > 0) tight(seen[g] / expected[g]);
     }
+    const double higher = std::max(quiet, disturbed);
+    value += higher + std::log(std::exp(quiet - higher) + std::exp(disturbed - higher));
   }
   return value;
 }
