@@ -160,9 +160,11 @@ def toml_table(values):
     return "{ " + ", ".join(f"{key} = {json.dumps(value)}" for key, value in values.items()) + " }"
 
 
-def sites(folder, steps, extra):
+def sites(folder, steps, extra, only):
     rows = []
     for name, text, optimizer, on_network in ways() + extra:
+        if only not in name:
+            continue
         plan = folder.plan(text)
         kept = folder.write("run_here.toml", run_text(GPT, BATCH, steps, optimizer))
         lines = [json.loads(line) for line in run([PROGRAM, "train", kept, "--plan", plan, "--json"], cwd=folder.path).splitlines()]
@@ -180,8 +182,8 @@ def sites(folder, steps, extra):
         row = {"way": name, "loss_first": losses[0], "loss": statistics.mean(losses[-20:]), "steps": len(losses), "step_s": seconds,
                "wire_bytes_a_step": wire / on_network, "predicted_bytes_a_step": counted / on_network,
                "uplink_bytes_a_step": (sum(after.uplink_sent.values()) - sum(before.uplink_sent.values())) / on_network,
-               # The rate of the last steps depends on how many there are.
-               "same_losses": [a["loss"] for a in long if "step" in a][:1 + on_network // 2] == losses[:1 + on_network // 2]}
+               # After ten steps the learning rate depends on how many steps there are.
+               "same_losses": [a["loss"] for a in long if "step" in a][:10] == losses[:min(10, 2 + on_network)]}
         rows.append(row)
         print(json.dumps(row), file=sys.stderr)
     dense = rows[0]
@@ -206,6 +208,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=("accuracy", "sites"), required=True)
     parser.add_argument("--steps", type=int, help="accuracy: steps on the network, 10; sites: steps of the losses, 400")
+    parser.add_argument("--only", default="", metavar="TEXT", help="sites: only the ways whose names have this")
     parser.add_argument("--extra", action="append", default=[], metavar="NAME=PLAN.toml", help="sites: one more plan of four ranks")
     options = parser.parse_args()
     why = namespaces.why_not()
@@ -225,7 +228,7 @@ def main():
                                  ("error", lambda r: f"{r['predicted_s'] / r['measured_s'] - 1:+.1%}")]))
         else:
             extra = [(name, pathlib.Path(file).read_text(), ADAM, 5) for name, file in (one.split("=", 1) for one in options.extra)]
-            rows = sites(folder, options.steps or 400, extra)
+            rows = sites(folder, options.steps or 400, extra, options.only)
             text = table(rows, [("way", lambda r: r["way"]), ("loss", lambda r: f"{r['loss']:.3f}"),
                                 ("against dense", lambda r: f"{r['loss_over_dense']:+.1%}"), ("step s", lambda r: f"{r['step_s']:.3f}"),
                                 ("times as fast", lambda r: f"{r['speed']:.1f}"),

@@ -132,8 +132,9 @@ class SwitchTree {
     // The lowest switch that has the whole group below it; without one, the ideal core.
     int64_t top = -1;
     for (const size_t s : touched) {
-      if (below[s] == all && (top < 0 || is_below(static_cast<int64_t>(s), top)))
+      if (below[s] == all && (top < 0 || is_below(static_cast<int64_t>(s), top))) {
         top = static_cast<int64_t>(s);
+      }
     }
     std::vector<size_t> parts;  // the switches directly below `top` that have nodes of the group
     int64_t most = 1;
