@@ -143,8 +143,8 @@ TEST(InferTest, FindsUnequalWaysUp) {
 }
 
 TEST(InferTest, OversubscriptionOfTwoIsSeenToo) {
-  // Two pairs that cross get all they can take; only rounds in which four do are slow. Of 28 rounds the
-  // racks are found in about three of four networks, of 60 in about nine of ten.
+  // Two pairs that cross get all they can take; only rounds in which four do are slow. 28 rounds show the
+  // racks of about three in four such networks, 60 those of about nine in ten.
   EXPECT_GE(count_right(racks_of({4, 4}, {2 * kCard, 2 * kCard}), 60, 30, 7), 24);
 }
 
