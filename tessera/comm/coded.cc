@@ -88,7 +88,7 @@ class Integers {
     const auto byte = static_cast<uint8_t>(at_[i / 2]);
     // The four bits are moved to the top of a signed byte, so that the shift back keeps the sign.
     const auto top = static_cast<int8_t>(i % 2 == 0 ? byte << 4U : byte & 0xF0U);
-    return top / 16;  // exact, because the lower four bits are 0
+    return static_cast<double>(top) / 16;  // exact, because the lower four bits are 0
   }
 
  private:

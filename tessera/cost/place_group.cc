@@ -132,8 +132,9 @@ class SwitchTree {
     // The lowest switch that has the whole group below it; without one, the ideal core.
     int64_t top = -1;
     for (const size_t s : touched) {
-      if (below[s] == all && (top < 0 || is_below(static_cast<int64_t>(s), top)))
+      if (below[s] == all && (top < 0 || is_below(static_cast<int64_t>(s), top))) {
         top = static_cast<int64_t>(s);
+      }
     }
     std::vector<size_t> parts;  // the switches directly below `top` that have nodes of the group
     int64_t most = 1;
@@ -144,10 +145,9 @@ class SwitchTree {
     }
     std::sort(parts.begin(), parts.end());
     for (const size_t s : touched) {
-      if (below[s] < all)
-        narrow(
-            {std::max(most, below[s]), switches_[s].uplink_rate, std::max<int64_t>(1, sharing(s))},
-            out);
+      if (below[s] == all) continue;
+      const int64_t working = std::max<int64_t>(1, sharing(s));
+      narrow({std::max(most, below[s]), switches_[s].uplink_rate, working}, out);
     }
     if (parts.empty()) {
       out.fabric_s = top < 0 ? 0 : way_s[static_cast<size_t>(top)] + at(top).latency_s;

@@ -292,36 +292,42 @@ Status check(const Network& network, std::string_view source) {
   std::set<std::string> nodes;
   std::map<std::string, std::string> above;
   for (const NetworkSwitch& one : network.switches) {
-    if (!above.emplace(one.name, one.above).second)
+    if (!above.emplace(one.name, one.above).second) {
       return invalid_input(
           fmt::format("{}: expected each switch once, found '{}' twice", source, one.name));
+    }
   }
   for (const NetworkNode& node : network.nodes) {
-    if (!nodes.insert(node.name).second)
+    if (!nodes.insert(node.name).second) {
       return invalid_input(
           fmt::format("{}: expected each node once, found '{}' twice", source, node.name));
-    if (!node.below.empty() && !above.contains(node.below))
+    }
+    if (!node.below.empty() && !above.contains(node.below)) {
       return invalid_input(fmt::format("{}: expected a switch above node '{}', found no '{}'",
                                        source, node.name, node.below));
+    }
   }
   std::set<std::string> done;  // switches from which the top is reached
   for (const auto& [name, next] : above) {
     std::set<std::string> seen;
     for (std::string at = name; !at.empty() && !done.contains(at); at = above.at(at)) {
-      if (!seen.insert(at).second)
+      if (!seen.insert(at).second) {
         return invalid_input(
             fmt::format("{}: expected a tree of switches, found '{}' above itself", source, at));
-      if (const std::string& up = above.at(at); !up.empty() && !above.contains(up))
+      }
+      if (const std::string& up = above.at(at); !up.empty() && !above.contains(up)) {
         return invalid_input(
             fmt::format("{}: expected a switch above '{}', found no '{}'", source, at, up));
+      }
     }
     done.insert(seen.begin(), seen.end());
   }
   for (const NetworkPath& path : network.paths) {
     for (const std::string& end : path.between) {
-      if (!above.contains(end))
+      if (!above.contains(end)) {
         return invalid_input(
             fmt::format("{}: expected a path between two switches, found no '{}'", source, end));
+      }
     }
   }
   return {};
@@ -392,9 +398,10 @@ Result<Cluster> to_cluster(const Network& network, const std::string& name,
     }
     out.hosts.push_back(one.name);
   }
-  for (const NetworkPath& path : network.paths)
+  for (const NetworkPath& path : network.paths) {
     out.paths.push_back(
         {index.at(path.between[0]), index.at(path.between[1]), path.rate, path.latency_s});
+  }
   if (out.parts.empty()) return invalid_input("expected nodes in the network, found none");
   return out;
 }

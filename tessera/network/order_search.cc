@@ -240,7 +240,7 @@ std::optional<OrderAnswer> held_karp(const OrderCosts& costs) {
     const int8_t before = from[set * m + j];
     set &= ~(size_t{1} << j);
     if (before < 0) break;
-    j = static_cast<size_t>(before);
+    j = static_cast<uint8_t>(before);
   }
   out.order.push_back(0);
   std::ranges::reverse(out.order);

@@ -124,9 +124,10 @@ class Search {
     std::vector<double> sum(n * n, 0), met(n * n, 0);
     for (const ProbeRound& round : measured_.rounds) {
       std::vector<double> part;
-      for (const ProbeFlow& flow : round)
+      for (const ProbeFlow& flow : round) {
         part.push_back(flow.rate / std::min(cards[static_cast<size_t>(flow.a)],
                                             cards[static_cast<size_t>(flow.b)]));
+      }
       if (part.empty() || *std::min_element(part.begin(), part.end()) > kFast) continue;
       for (size_t i = 0; i < round.size(); ++i) {
         const auto a = static_cast<size_t>(round[i].a), b = static_cast<size_t>(round[i].b);

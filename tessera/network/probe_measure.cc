@@ -191,9 +191,10 @@ class Probe {
 
   void announce(Step step, std::vector<int32_t>& partners) {
     broadcast(&step, sizeof step, "what comes next");
-    if (step.kind == Step::kRound)
+    if (step.kind == Step::kRound) {
       broadcast(partners.data(), static_cast<int64_t>(partners.size() * sizeof(int32_t)),
                 "pairs of the next round");
+    }
   }
 
   void follow() {
@@ -431,9 +432,10 @@ class Probe {
     const RoundResult mine = round(step, partners);
     const std::string all = gather(&mine, sizeof mine, false, "rates of the round");
     std::vector<RoundResult> results(out_.hosts.size());
-    for (size_t i = 0; i < results.size(); ++i)
+    for (size_t i = 0; i < results.size(); ++i) {
       std::memcpy(&results[i], all.data() + static_cast<size_t>(first_rank_[i]) * sizeof mine,
                   sizeof mine);
+    }
     last_.clear();
     for (const auto& [a, b] : pairs) {
       const double rate =
@@ -457,9 +459,10 @@ class Probe {
     window = std::max(window, kLeastWindow);
     if (highest > 0)
       window = std::max(window, std::min(kMostForWarmUp, kWarmUpBytes / kWarmUp / highest));
-    if (rate > 0)
+    if (rate > 0) {
       window = std::min(
           window, 0.8 * bytes_left / rate / static_cast<double>(std::max<int64_t>(1, rounds_left)));
+    }
     if (window < 0.5 * kLeastWindow || 2 * window > time_left) return 0;
     return window;
   }

@@ -98,9 +98,10 @@ void add_latencies(const Inference& found, double card, Network& out) {
   for (size_t a = 0; a < racks; ++a) {
     for (size_t b = a + 1; b < racks; ++b) {
       const double latency = found.cross_latency_s[a * racks + b];
-      if (latency > 0)
+      if (latency > 0) {
         out.paths.push_back(
             {{out.switches[a].name, out.switches[b].name}, 0, beyond(a, b, latency)});
+      }
     }
   }
 }
@@ -193,13 +194,15 @@ std::string to_text(const Inference& found, const std::vector<std::string>& name
     out += fmt::format("slow link: the way up of rack{} carries {}\n", g,
                        with_error(found.uplinks[static_cast<size_t>(g)]));
   }
-  for (const int64_t i : found.late_machines)
+  for (const int64_t i : found.late_machines) {
     out += fmt::format("late machine: {} answers more than twice as late as the others\n",
                        names[static_cast<size_t>(i)]);
+  }
   for (size_t i = 0; i < found.sure_of.size(); ++i) {
-    if (found.sure_of[i] < kUnsure)
+    if (found.sure_of[i] < kUnsure) {
       out += fmt::format("not sure: {} is in rack{} with probability {:.2f}\n", names[i],
                          found.rack[i], found.sure_of[i]);
+    }
   }
   return out;
 }

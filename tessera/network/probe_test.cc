@@ -143,8 +143,9 @@ TEST(InferTest, FindsUnequalWaysUp) {
 }
 
 TEST(InferTest, OversubscriptionOfTwoIsSeenToo) {
-  // Two pairs that cross get all they can take; only rounds in which four do are slow.
-  EXPECT_GE(count_right(racks_of({4, 4}, {2 * kCard, 2 * kCard}), 40, 10, 7), 9);
+  // Two pairs that cross get all they can take; only rounds in which four do are slow. 28 rounds show the
+  // racks of about three in four such networks, 60 those of about nine in ten.
+  EXPECT_GE(count_right(racks_of({4, 4}, {2 * kCard, 2 * kCard}), 60, 30, 7), 24);
 }
 
 // Other work on the hosts slows all pairs of some rounds, each by another factor.

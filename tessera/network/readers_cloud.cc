@@ -46,15 +46,17 @@ Result<Network> read_ec2(std::string_view json, const std::string& file) {
   TESSERA_TRY(const Json list, instances(builder, json, {"Instances"}));
   for (const Json& instance : list) {
     TESSERA_TRY(const std::string name, text_of(builder, instance, "InstanceId", "an instance"));
-    if (!instance.contains("NetworkNodes") || !instance["NetworkNodes"].is_array())
+    if (!instance.contains("NetworkNodes") || !instance["NetworkNodes"].is_array()) {
       return builder.error(
           0, fmt::format("expected a list 'NetworkNodes' of instance '{}', found none", name));
+    }
     std::vector<std::string> chain;
     for (const Json& node : instance["NetworkNodes"]) {
-      if (!node.is_string())
+      if (!node.is_string()) {
         return builder.error(
             0, fmt::format("expected names in 'NetworkNodes' of instance '{}', found {}", name,
                            shown(node)));
+      }
       chain.push_back(node.get<std::string>());
     }
     TESSERA_TRY_VOID(builder.add_chain(name, chain));
@@ -73,9 +75,10 @@ Result<Network> read_gcp(std::string_view json, const std::string& file) {
     const std::string whose = fmt::format("instance '{}'", name);
     const Json* status =
         instance.contains("resourceStatus") ? &instance["resourceStatus"] : &instance;
-    if (!status->is_object())
+    if (!status->is_object()) {
       return builder.error(0, fmt::format("expected an object 'resourceStatus' of {}, found {}",
                                           whose, shown(*status)));
+    }
     std::vector<std::string> chain;
     if (status->contains("physicalHostTopology")) {
       const Json& place = (*status)["physicalHostTopology"];
@@ -91,10 +94,11 @@ Result<Network> read_gcp(std::string_view json, const std::string& file) {
       std::string path;
       std::vector<std::string> parts = split_text(place, '/');
       std::erase(parts, "");
-      if (parts.size() < 2)
+      if (parts.size() < 2) {
         return builder.error(
             0, fmt::format("expected 'physicalHost' of {} as /block/subblock/host, found '{}'",
                            whose, place));
+      }
       parts.pop_back();
       for (const std::string& part : parts) {
         path += (path.empty() ? "" : "/") + part;

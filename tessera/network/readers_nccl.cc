@@ -98,9 +98,10 @@ Result<Network> read_nccl(std::string_view xml, const std::string& file) {
   NodeInside& inside = network.inside.emplace();
   TESSERA_TRY_VOID(read_gpus(document, file, inside));
   TESSERA_TRY_VOID(read_nics(document, file, inside));
-  if (inside.devices == 0 && inside.nics == 0)
+  if (inside.devices == 0 && inside.nics == 0) {
     return invalid_input(
         fmt::format("{}: expected a topology of NCCL with gpu and net, found none", file));
+  }
   return network;
 }
 

@@ -122,9 +122,10 @@ Result<Network> read_slurm(std::string_view conf, const std::string& file) {
     } else if (line.values.contains("blockname")) {
       const std::string& name = line.values.at("blockname");
       const auto nodes = line.values.find("nodes");
-      if (nodes == line.values.end())
+      if (nodes == line.values.end()) {
         return builder.error(line.number,
                              fmt::format("expected Nodes= of block '{}', found none", name));
+      }
       TESSERA_TRY(const Names names, expand_names(nodes->second, where));
       for (const std::string& one : names) {
         TESSERA_TRY_VOID(builder.add_node(one, name, line.number));

@@ -17,14 +17,16 @@ Result<std::vector<std::string>> texts(const NetworkBuilder& builder, const YAML
                                        std::string_view what) {
   std::vector<std::string> out;
   if (node.IsScalar()) return std::vector<std::string>{node.Scalar()};
-  if (!node.IsSequence())
+  if (!node.IsSequence()) {
     return builder.error(line_of(node),
                          fmt::format("expected a list of {}, found another value", what));
+  }
   for (const YAML::Node& item : node) {
-    if (!item.IsScalar())
+    if (!item.IsScalar()) {
       return builder.error(
           line_of(item),
           fmt::format("expected a name in the list of {}, found another value", what));
+    }
     out.push_back(item.Scalar());
   }
   return out;
@@ -34,9 +36,10 @@ Status add_switches(NetworkBuilder& builder, const YAML::Node& switches) {
   if (!switches.IsMap())
     return builder.error(line_of(switches), "expected switches by name, found another value");
   for (const auto& entry : switches) {
-    if (!entry.first.IsScalar())
+    if (!entry.first.IsScalar()) {
       return builder.error(line_of(entry.first),
                            "expected the name of a switch, found another value");
+    }
     const std::string name = entry.first.Scalar();
     TESSERA_TRY_VOID(builder.add_switch(name, "", line_of(entry.first)));
     if (!entry.second.IsMap()) continue;
@@ -66,9 +69,10 @@ std::string domain_of(const YAML::Node& block) {
 }
 
 Status add_block(NetworkBuilder& builder, const YAML::Node& block) {
-  if (!block.IsMap() || !block["switch"] || !block["switch"].IsScalar() || !block["nodes"])
+  if (!block.IsMap() || !block["switch"] || !block["switch"].IsScalar() || !block["nodes"]) {
     return builder.error(line_of(block),
                          "expected a block with 'switch' and 'nodes', found another value");
+  }
   const std::string below = block["switch"].Scalar();
   const std::string domain = domain_of(block);
   const int line = line_of(block["nodes"]);
@@ -85,9 +89,10 @@ Status add_block(NetworkBuilder& builder, const YAML::Node& block) {
 
 Result<Network> read_model(const YAML::Node& model, const std::string& file) {
   NetworkBuilder builder(file);
-  if (!model.IsMap() || !model["blocks"] || !model["blocks"].IsSequence())
+  if (!model.IsMap() || !model["blocks"] || !model["blocks"].IsSequence()) {
     return builder.error(
         0, "expected a topograph model with 'switches' and 'blocks', found another document");
+  }
   if (const YAML::Node switches = model["switches"]; switches && !switches.IsNull())
     TESSERA_TRY_VOID(add_switches(builder, switches));
   for (const YAML::Node& block : model["blocks"]) TESSERA_TRY_VOID(add_block(builder, block));

@@ -73,7 +73,7 @@ class Order(CliTest):
         network = self.network(["a", "b", "c", "d"], [[0, 2], [1, 3]], devices=2, uplink="50 Mb/s")
         files = {form: os.path.join(self.folder, form) for form in ("hostfile", "rankfile", "slurm", "torchrun", "json")}
         out = os.path.join(self.folder, "plan.toml")
-        plan = ["--plan", "megatron(tp=4,dp=2)", "--batch", "8", "--network", network]
+        plan = ["--plan", "megatron(tp=4,dp=2)", "--batch", "64", "--network", network]
         writes = [word for form, path in files.items() for word in ("--write", f"{form}={path}")]
         found = self.expect_json("order", MODEL, *plan, *writes, "--out", out, "--json")
         self.assertFalse(found["kept"])
@@ -92,7 +92,7 @@ class Order(CliTest):
         self.assertEqual(set(json.loads(texts["json"])["hosts"]), set(found["hosts"]))
         # The plan that was written is ordered already: with hosts in the order found, nothing can be gained.
         hosts = self.write("hosts.txt", "\n".join(found["hosts"]))
-        again = self.expect_json("order", MODEL, "--plan", out, "--batch", "8", "--network", network, "--hosts", hosts, "--json")
+        again = self.expect_json("order", MODEL, "--plan", out, "--batch", "64", "--network", network, "--hosts", hosts, "--json")
         self.assertTrue(again["kept"])
         self.assertAlmostEqual(again["now_s"], found["found_s"], 12)
         text = self.expect_text("order", MODEL, *plan)

@@ -267,10 +267,11 @@ class Measured {
     TESSERA_TRY(Known known, read_known(options_.from));
     TESSERA_TRY(hosts_, read_host_file(options_.hosts));
     for (const HostLine& host : hosts_) {
-      if (std::ranges::find(hosts, host.name, &network::ProbeHost::name) == hosts.end())
+      if (std::ranges::find(hosts, host.name, &network::ProbeHost::name) == hosts.end()) {
         return invalid_input(
             fmt::format("probe: host '{}' of {}: expected a rank on it, found none", host.name,
                         options_.hosts));
+      }
     }
     const bool has_addresses = std::ranges::all_of(hosts, [](const network::ProbeHost& host) {
       return host.address.find('.') != std::string::npos;

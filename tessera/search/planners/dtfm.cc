@@ -131,7 +131,7 @@ class RegionPlanning {
           }
         }
         for (const std::string& schedule : texts_of(question, "schedule", {"1f1b", "gpipe"})) {
-          if (schedule == "gpipe" && stages == 1 && found_.size() > 0) continue;
+          if (schedule == "gpipe" && stages == 1 && !found_.empty()) continue;
           PlanCandidate& candidate = found_.emplace_back();
           Choice& choice = candidate.choice;
           choice.axes = {{"dp", replicas, {"batch"}}};

@@ -1,5 +1,5 @@
-// What the heuristic and the exact search of OP-Fence (opfence.h) have in common: times of parts of a
-// chain, and devices that can stand for one another.
+// Parts of OP-Fence (opfence.h) that its heuristic and its exact search have in common: times of parts
+// of a chain, and devices that can stand for one another.
 #pragma once
 
 #include <cstddef>

@@ -80,9 +80,12 @@ FencePlan fence_plan(const FenceProblem& problem, std::vector<size_t> devices,
 FencePlan with_hidden_ratios(const FenceProblem& problem, const FencePlan& plan) {
   FencePlan out = plan;
   double slowest = 0;
-  for (size_t i = 0, first = 0; i < plan.devices.size(); first = plan.ends[i++])
+  size_t first = 0;
+  for (size_t i = 0; i < plan.devices.size(); ++i) {
     slowest =
         std::max(slowest, fence::compute_seconds(problem, plan.devices[i], first, plan.ends[i]));
+    first = plan.ends[i];
+  }
   for (size_t i = 0; i + 1 < plan.devices.size(); ++i) {
     const size_t p = plan.devices[i], q = plan.devices[i + 1], op = plan.ends[i] - 1;
     const double latency = problem.messages * problem.latency_seconds[p][q];
@@ -425,9 +428,10 @@ std::optional<FencePlan> best_cuts(const FenceProblem& problem, const std::vecto
 
 double slowest_message(const FenceProblem& problem, const FencePlan& plan) {
   double out = 0;
-  for (size_t i = 0; i + 1 < plan.devices.size(); ++i)
+  for (size_t i = 0; i + 1 < plan.devices.size(); ++i) {
     out = std::max(out, fence::border_seconds(problem, plan.devices[i], plan.devices[i + 1],
                                               plan.ends[i] - 1, 1));
+  }
   return out;
 }
 
