@@ -221,29 +221,41 @@ const Chunk& cosines() {
   return matrix;
 }
 
-// Transforms a chunk along both of its sides, forwards or back.
-void transform(Chunk& chunk, bool back) {
-  const Chunk& matrix = cosines();
-  const auto at = [](int64_t row, int64_t column) {
-    return static_cast<size_t>(row * kDctSide + column);
-  };
-  Chunk half;
-  for (int64_t row = 0; row < kDctSide; ++row) {
-    for (int64_t k = 0; k < kDctSide; ++k) {
-      double sum = 0;
-      for (int64_t i = 0; i < kDctSide; ++i)
-        sum += chunk[at(row, i)] * (back ? matrix[at(i, k)] : matrix[at(k, i)]);
-      half[at(row, k)] = sum;
-    }
-  }
-  chunk.fill(0);
-  for (int64_t k = 0; k < kDctSide; ++k) {
+const Chunk& transposed_cosines() {
+  static const Chunk matrix = [] {
+    Chunk made;
     for (int64_t row = 0; row < kDctSide; ++row) {
-      const double factor = back ? matrix[at(row, k)] : matrix[at(k, row)];
-      for (int64_t column = 0; column < kDctSide; ++column)
-        chunk[at(k, column)] += factor * half[at(row, column)];
+      for (int64_t column = 0; column < kDctSide; ++column) {
+        made[static_cast<size_t>(column * kDctSide + row)] =
+            cosines()[static_cast<size_t>(row * kDctSide + column)];
+      }
+    }
+    return made;
+  }();
+  return matrix;
+}
+
+// Adds the product of two matrices: out += a b. The innermost loop adds a multiple of a row to a row,
+// which the compiler vectorises.
+void add_product(const Chunk& a, const Chunk& b, Chunk& out) {
+  for (int64_t row = 0; row < kDctSide; ++row) {
+    double* to = out.data() + row * kDctSide;
+    for (int64_t i = 0; i < kDctSide; ++i) {
+      const double factor = a[static_cast<size_t>(row * kDctSide + i)];
+      const double* from = b.data() + i * kDctSide;
+      for (int64_t column = 0; column < kDctSide; ++column) to[column] += factor * from[column];
     }
   }
+}
+
+// Transforms a chunk along both of its sides: to M X M^T, or back to M^T X M.
+void transform(Chunk& chunk, bool back) {
+  const Chunk& left = back ? transposed_cosines() : cosines();
+  const Chunk& right = back ? cosines() : transposed_cosines();
+  Chunk half{};
+  add_product(chunk, right, half);
+  chunk.fill(0);
+  add_product(left, half, chunk);
 }
 
 // Writes the largest coefficients of each chunk. The last chunk is filled up with zeros.

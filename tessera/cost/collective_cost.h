@@ -47,6 +47,9 @@ struct GroupPlacement {
 GroupPlacement place_group(const Cluster& cluster, const std::vector<int64_t>& devices,
                            int64_t groups_a_node, const std::vector<bool>* at_work = nullptr);
 
+// Returns the number of the lowest switch above a node: of the first tier, or of the switches.
+int64_t lowest_switch(const Cluster& cluster, int64_t node);
+
 // An `ExchangeLoad` says how many bytes of an exchange stay inside a node and how many leave it.
 // These differ from exchange to exchange: in an all-to-all every member sends equally much to all
 // others, but in a halo exchange members send only to neighbours, few of which are in other nodes.

@@ -9,6 +9,16 @@
 #include "tessera/cost/collective_cost.h"
 
 namespace tessera {
+
+int64_t lowest_switch(const Cluster& cluster, int64_t node) {
+  for (size_t s = 0; s < cluster.switches.size(); ++s) {
+    const auto& nodes = cluster.switches[s].nodes;
+    if (std::binary_search(nodes.begin(), nodes.end(), node)) return static_cast<int64_t>(s);
+  }
+  const int64_t radix = cluster.tiers.empty() ? 0 : cluster.tiers.front().radix;
+  return radix > 0 ? node / radix : 0;
+}
+
 namespace {
 
 // Returns the device that gives a group its node type. It is the first device of the slowest part
@@ -111,7 +121,7 @@ void climb_tiers(const Cluster& cluster, const NodeMembers& members, double node
 class SwitchTree {
  public:
   explicit SwitchTree(const Cluster& cluster, const std::vector<bool>* at_work)
-      : switches_(cluster.switches), paths_(cluster.paths), at_work_(at_work) {}
+      : cluster_(cluster), switches_(cluster.switches), paths_(cluster.paths), at_work_(at_work) {}
 
   // Sets how the group lies in the tree. `members`: the entries of its nodes.
   void climb(const NodeMembers& members, GroupPlacement& out) const {
@@ -121,7 +131,7 @@ class SwitchTree {
     std::vector<size_t> touched;
     for (const MembersOfNode& one : members) {
       double latency = 0;
-      for (int64_t s = leaf_of(one.node); s >= 0; s = at(s).above) {
+      for (int64_t s = lowest_switch(cluster_, one.node); s >= 0; s = at(s).above) {
         const auto i = static_cast<size_t>(s);
         if (below[i]++ == 0) touched.push_back(i);
         way_s[i] = std::max(way_s[i], latency);
@@ -170,13 +180,6 @@ class SwitchTree {
 
  private:
   const FabricSwitch& at(int64_t s) const { return switches_[static_cast<size_t>(s)]; }
-  int64_t leaf_of(int64_t node) const {
-    for (size_t s = 0; s < switches_.size(); ++s) {
-      const auto& nodes = switches_[s].nodes;
-      if (std::binary_search(nodes.begin(), nodes.end(), node)) return static_cast<int64_t>(s);
-    }
-    return -1;
-  }
   bool is_below(int64_t s, int64_t other) const {
     while (s >= 0 && s != other) s = at(s).above;
     return s == other;
@@ -200,6 +203,7 @@ class SwitchTree {
     return nullptr;
   }
 
+  const Cluster& cluster_;
   const std::vector<FabricSwitch>& switches_;
   const std::vector<FabricPath>& paths_;
   const std::vector<bool>* at_work_;

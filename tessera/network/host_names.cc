@@ -58,27 +58,6 @@ std::vector<int64_t> spelling_order(const std::vector<std::string>& names) {
   return sorted_positions(names, std::less<>());
 }
 
-Result<std::vector<std::string>> parse_hosts(std::string_view text, std::string_view file) {
-  std::vector<std::string> out;
-  std::map<std::string, int64_t, std::less<>> lines;
-  int64_t number = 0;
-  for (const std::string& line : split_text(text, '\n')) {
-    ++number;
-    std::string_view words = trim(std::string_view(line).substr(0, line.find('#')));
-    words = words.substr(0, words.find_first_of(" \t"));
-    if (words.empty()) continue;
-    const auto [it, fresh] = lines.try_emplace(std::string(words), number);
-    if (!fresh) {
-      return invalid_input(fmt::format("{}:{}: expected each host once, found '{}' as in line {}",
-                                       file, number, words, it->second));
-    }
-    out.emplace_back(words);
-  }
-  if (out.empty())
-    return invalid_input(fmt::format("{}: expected a host on a line, found none", file));
-  return out;
-}
-
 Result<std::vector<int64_t>> find_hosts(const std::vector<std::string>& hosts,
                                         const std::vector<std::string>& known,
                                         std::string_view file, std::string_view network) {

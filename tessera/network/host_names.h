@@ -1,11 +1,7 @@
-// Names of hosts: their natural order, in which node2 comes before node10, and files that list
-// them.
+// Orders of names of hosts: the natural one, in which node2 comes before node10, and that of their
+// spelling. readers.h reads files of hosts.
 //
 //   natural_order({"node10", "node2"})            // {1, 0}
-//   TESSERA_TRY(auto hosts, parse_hosts(text, "hosts.txt"));
-//
-// A file of hosts has one on each line: its name, perhaps followed by words such as slots=8, as in
-// a hostfile of Open MPI. Empty lines and what follows a # are not read.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +20,6 @@ std::vector<int64_t> natural_order(const std::vector<std::string>& names);
 // Returns the positions of the names in the order of their spelling, which launchers use that sort
 // names as texts.
 std::vector<int64_t> spelling_order(const std::vector<std::string>& names);
-
-// Returns the names of the file. Errors, one line that begins with `file`, or with `file:line`: no
-// name; a name that occurs twice.
-Result<std::vector<std::string>> parse_hosts(std::string_view text, std::string_view file);
 
 // Returns for each host its position in `known`. Errors, one line: a host that `known` does not
 // have. `file` is where the hosts come from, `network` where the known names come from.

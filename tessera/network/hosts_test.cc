@@ -1,4 +1,4 @@
-// Tests names of hosts, files that list them, and the forms in which an order is written.
+// Tests names of hosts and the forms in which an order is written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,15 +25,6 @@ TEST(HostNames, numbers_in_names_count_as_numbers) {
   EXPECT_FALSE(naturally_before("a", "a"));
   EXPECT_TRUE(naturally_before("a", "a1"));
   EXPECT_TRUE(naturally_before("a99999999999999999999", "a100000000000000000000"));
-}
-
-TEST(HostNames, files_may_have_words_and_comments) {
-  EXPECT_THAT(parse_hosts("# all\nb slots=8\n\n  a\t slots=8 # comment\r\n", "f").value(),
-              ElementsAre("b", "a"));
-  EXPECT_EQ(parse_hosts("a\nb\na\n", "f").error().message,
-            "f:3: expected each host once, found 'a' as in line 1");
-  EXPECT_EQ(parse_hosts("# none\n", "f").error().message,
-            "f: expected a host on a line, found none");
 }
 
 TEST(HostNames, a_host_that_the_network_lacks_is_named) {

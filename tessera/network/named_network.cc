@@ -56,7 +56,9 @@ Result<NamedNetwork> load_named_network(const std::string& file, const std::stri
     out.hosts.push_back(fmt::format("machine{}", m));
   if (hosts_file.empty()) return out;
   TESSERA_TRY(const std::string text, read_file(hosts_file));
-  TESSERA_TRY(const std::vector<std::string> hosts, parse_hosts(text, hosts_file));
+  TESSERA_TRY(const auto lines, network::read_hosts(text, hosts_file));
+  std::vector<std::string> hosts;
+  for (const network::HostLine& line : lines) hosts.push_back(line.name);
   return for_hosts(out, hosts, hosts_file);
 }
 

@@ -11,6 +11,8 @@
 #include <numeric>
 #include <random>
 
+#include "tessera/network/test_networks.h"
+
 namespace tessera {
 namespace {
 
@@ -102,19 +104,8 @@ TEST(WorkedExample, all_orders_with_rank_0_fixed) {
   EXPECT_NEAR(halving_sum / 5040, 1.328, 5e-4);
 }
 
-PairCosts random_costs(int64_t machines, uint32_t seed) {
-  std::mt19937 draw(seed);
-  std::uniform_real_distribution<double> latency(1e-5, 1e-3), rate(1e-9, 1e-7);
-  PairCosts costs{machines, {}, {}, {}};
-  for (int64_t i = 0; i < machines * machines; ++i) {
-    costs.latency_s.push_back(latency(draw));
-    costs.seconds_a_byte.push_back(rate(draw));
-  }
-  return costs;
-}
-
 TEST(Pairs, ring_is_bound_by_its_longest_edge_or_counts_its_length) {
-  const PairCosts costs = random_costs(5, 1);
+  const PairCosts costs = drawn_pairs(5, 1);
   const Order order{3, 1, 4, 0, 2};
   double longest = 0, length = 0;
   for (size_t k = 0; k < 5; ++k) {
@@ -129,7 +120,7 @@ TEST(Pairs, ring_is_bound_by_its_longest_edge_or_counts_its_length) {
 }
 
 TEST(Pairs, doubling_by_the_formula) {
-  const PairCosts costs = random_costs(8, 2);
+  const PairCosts costs = drawn_pairs(8, 2);
   Order order(8);
   std::iota(order.rbegin(), order.rend(), 0);
   for (const bool near_first : {true, false}) {
@@ -153,7 +144,7 @@ TEST(Pairs, doubling_by_the_formula) {
 }
 
 TEST(Pairs, bcube_of_base_2_sends_as_halving_doubling) {
-  const PairCosts costs = random_costs(8, 3);
+  const PairCosts costs = drawn_pairs(8, 3);
   const Order order{4, 2, 0, 6, 1, 3, 5, 7};
   EXPECT_NEAR(order_cost(costs, order, of(kBcube, 1e6)),
               order_cost(costs, order, of(kHalvingDoubling, 1e6)), 1e-12);
@@ -356,7 +347,7 @@ TEST(State, after_any_changes_it_has_the_cost_of_the_whole_computation) {
       network.machines.back().latency_s = 1e-3;
     }
     const OrderPattern pattern = order_pattern(ranks, options).value();
-    const OrderCosts on_network(network, pattern), on_pairs(random_costs(ranks, 5), pattern);
+    const OrderCosts on_network(network, pattern), on_pairs(drawn_pairs(ranks, 5), pattern);
     for (const OrderCosts* costs : {&on_network, &on_pairs}) {
       Order order(static_cast<size_t>(ranks));
       std::iota(order.begin(), order.end(), 0);

@@ -9,6 +9,8 @@
 #include <numeric>
 #include <random>
 
+#include "tessera/network/test_networks.h"
+
 namespace tessera {
 namespace {
 
@@ -17,17 +19,6 @@ PatternOptions pattern_of(OrderAlgorithm algorithm, double bytes = 8e6) {
   options.algorithm = algorithm;
   options.bytes = bytes;
   return options;
-}
-
-PairCosts drawn_pairs(int64_t machines, uint32_t seed) {
-  std::mt19937 draw(seed);
-  std::uniform_real_distribution<double> latency(1e-5, 1e-3), rate(1e-9, 1e-7);
-  PairCosts costs{machines, {}, {}, {}};
-  for (int64_t i = 0; i < machines * machines; ++i) {
-    costs.latency_s.push_back(latency(draw));
-    costs.seconds_a_byte.push_back(rate(draw));
-  }
-  return costs;
 }
 
 // Machines that were dealt to racks in turn, so that neighbours are in different racks.

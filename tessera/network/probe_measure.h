@@ -5,7 +5,7 @@
 //   TESSERA_TRY(const Probed probed, probe_network(world, here, options));   // on every rank
 //   if (world.rank() == 0) print(to_text(probed.found, probed.hosts));
 //
-// Of the ranks on one host, the first one measures; the others wait. All ranks call the function
+// The first rank of each host measures for it; its other ranks wait. All ranks call the function
 // with the same options. Rank 0 decides what is measured next, gathers all results, and alone gets
 // the answer. Steps:
 // 1. Latencies: each pair of hosts echoes 16 small messages from both ends (8 if they take longer

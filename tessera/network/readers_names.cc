@@ -111,7 +111,9 @@ Result<std::vector<HostLine>> read_hosts(std::string_view text, const std::strin
     ++number;
     const std::string where = fmt::format("{}:{}", file, number);
     HostLine host;
-    for (const std::string& part : split_text(trim(line.substr(0, line.find('#'))), ' ')) {
+    std::string words = line.substr(0, line.find('#'));
+    std::ranges::replace(words, '\t', ' ');
+    for (const std::string& part : split_text(trim(words), ' ')) {
       const std::string word(trim(part));
       if (word.empty()) continue;
       if (word.starts_with("slots=")) {

@@ -196,6 +196,10 @@ TEST(HostsTest, LinesMayHaveSlotsAndAnotherName) {
   ASSERT_THAT(*hosts, SizeIs(3));
   EXPECT_EQ((*hosts)[0].slots, 8);
   EXPECT_EQ((*hosts)[1].known_as, "i-0abc");
+  const auto spaced = read_hosts("b slots=8\n\n  a\t slots=8 # comment\r\n", "hosts");
+  ASSERT_TRUE(spaced) << message(spaced);
+  EXPECT_EQ((*spaced)[1].name, "a");
+  EXPECT_EQ((*spaced)[1].slots, 8);
   EXPECT_EQ(message(read_hosts("a\na\n", "hosts")), "hosts:2: expected each host once, found 'a'");
   EXPECT_EQ(message(read_hosts("a slots=0\n", "hosts")),
             "hosts:1: expected slots from 1 to 131072, found 'slots=0'");

@@ -232,27 +232,24 @@ NodeSharing::NodeSharing(const ResolvedPlan& plan, const RankDevices& devices,
                                  [](const FabricTier& tier) { return tier.oversubscription > 1; });
 }
 
-// Returns for each node whether a rank on it is of a place that `takes` takes.
-template <class Takes>
-std::vector<bool> NodeSharing::nodes_where(Takes takes) const {
-  std::vector<bool> out(static_cast<size_t>(cluster_->nodes()), false);
-  for (int64_t rank = 0; rank < plan_->ranks; ++rank) {
-    const auto& places = places_[static_cast<size_t>(rank)];
-    if (!std::any_of(places.begin(), places.end(), takes)) continue;
-    out[static_cast<size_t>(cluster_->locate(devices_->device_of(rank)).node)] = true;
-  }
-  return out;
-}
-
 const std::vector<bool>* NodeSharing::nodes_with(const std::vector<std::string>& axes) {
   if (!has_narrow_ways_) return nullptr;
   const auto [it, is_new] = nodes_with_.try_emplace(axes);
-  if (is_new) {
-    it->second = nodes_where([&](PlaceId place) {
-      const Mesh& mesh = plan_->places[place.index()].mesh;
-      return std::all_of(axes.begin(), axes.end(),
-                         [&](const std::string& name) { return mesh.find(name).valid(); });
+  if (!is_new) return &it->second;
+  // By group, which its place and its first member name: its nodes.
+  std::map<std::pair<PlaceId, int64_t>, std::vector<int64_t>> groups;
+  for (int64_t rank = 0; rank < plan_->ranks; ++rank) {
+    const int64_t node = cluster_->locate(devices_->device_of(rank)).node;
+    for (const auto& group : groups_of(axes, rank)) groups[group].push_back(node);
+  }
+  it->second.assign(static_cast<size_t>(cluster_->nodes()), false);
+  for (const auto& [group, nodes] : groups) {
+    const int64_t first = lowest_switch(*cluster_, nodes.front());
+    const bool crosses = std::any_of(nodes.begin(), nodes.end(), [&](int64_t node) {
+      return lowest_switch(*cluster_, node) != first;
     });
+    for (size_t i = 0; i < nodes.size() && crosses; ++i)
+      it->second[static_cast<size_t>(nodes[i])] = true;
   }
   return &it->second;
 }
@@ -260,7 +257,13 @@ const std::vector<bool>* NodeSharing::nodes_with(const std::vector<std::string>&
 const std::vector<bool>* NodeSharing::nodes_of(PlaceId place) {
   if (!has_narrow_ways_) return nullptr;
   const auto [it, is_new] = nodes_of_.try_emplace(place);
-  if (is_new) it->second = nodes_where([&](PlaceId other) { return other == place; });
+  if (!is_new) return &it->second;
+  it->second.assign(static_cast<size_t>(cluster_->nodes()), false);
+  for (int64_t rank = 0; rank < plan_->ranks; ++rank) {
+    const auto& places = places_[static_cast<size_t>(rank)];
+    if (std::find(places.begin(), places.end(), place) == places.end()) continue;
+    it->second[static_cast<size_t>(cluster_->locate(devices_->device_of(rank)).node)] = true;
+  }
   return &it->second;
 }
 
@@ -275,19 +278,28 @@ std::vector<int64_t> NodeSharing::ranks_beside(int64_t rank) const {
   return out;
 }
 
+// Returns the groups over axes of these names to which a rank belongs, one for each of its places
+// whose mesh has all the axes. A group is named by its place and its first member.
+std::vector<std::pair<PlaceId, int64_t>> NodeSharing::groups_of(
+    const std::vector<std::string>& axes, int64_t rank) const {
+  std::vector<std::pair<PlaceId, int64_t>> out;
+  for (const PlaceId place : places_[static_cast<size_t>(rank)]) {
+    const Mesh& mesh = plan_->places[place.index()].mesh;
+    std::vector<int64_t> coordinates = mesh.coordinates(rank);
+    const bool all = std::all_of(axes.begin(), axes.end(), [&](const std::string& name) {
+      const AxisId id = mesh.find(name);
+      if (id.valid()) coordinates[id.index()] = 0;
+      return id.valid();
+    });
+    if (all) out.emplace_back(place, mesh.rank_at(coordinates));
+  }
+  return out;
+}
+
 int64_t NodeSharing::groups_on_node(const std::vector<std::string>& axes, int rank) const {
   std::set<std::pair<PlaceId, int64_t>> origins;
   for (const int64_t beside : ranks_beside(rank)) {
-    for (const PlaceId place : places_[static_cast<size_t>(beside)]) {
-      const Mesh& mesh = plan_->places[place.index()].mesh;
-      std::vector<int64_t> coordinates = mesh.coordinates(beside);
-      const bool all = std::all_of(axes.begin(), axes.end(), [&](const std::string& name) {
-        const AxisId id = mesh.find(name);
-        if (id.valid()) coordinates[id.index()] = 0;
-        return id.valid();
-      });
-      if (all) origins.emplace(place, mesh.rank_at(coordinates));
-    }
+    for (const auto& group : groups_of(axes, beside)) origins.insert(group);
   }
   return static_cast<int64_t>(origins.size());
 }

@@ -27,16 +27,17 @@ class NodeSharing {
   int64_t groups_a_node(const std::vector<std::string>& axes, const std::vector<int>& members);
   // Returns how many ranks of the place are on the node of the rank; at least 1.
   int64_t ranks_on_node(PlaceId place, int64_t rank) const;
-  // Returns for each node whether it has ranks of places whose meshes have axes of all these names
-  // (whether it has ranks of the place). Null if no way between switches is narrower than the
-  // network cards, because then no price depends on it.
+  // Returns for each node whether it has members of groups over axes of these names that have members
+  // below several of the lowest switches (whether it has ranks of the place). These nodes share ways
+  // between switches. Null if no way is narrower than the network cards, because then no price
+  // depends on it.
   const std::vector<bool>* nodes_with(const std::vector<std::string>& axes);
   const std::vector<bool>* nodes_of(PlaceId place);
 
  private:
-  template <class Takes>
-  std::vector<bool> nodes_where(Takes takes) const;
   int64_t groups_on_node(const std::vector<std::string>& axes, int rank) const;
+  std::vector<std::pair<PlaceId, int64_t>> groups_of(const std::vector<std::string>& axes,
+                                                     int64_t rank) const;
   std::vector<int64_t> ranks_beside(int64_t rank) const;  // all ranks on the rank's node
 
   const ResolvedPlan* plan_;

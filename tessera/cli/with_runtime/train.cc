@@ -48,9 +48,21 @@ Status order_ranks(const TrainOptions& options, RunConfig& config) {
   Compiler compiler;
   TESSERA_TRY(const int64_t batch,
               compiler.batch_of(config.model, config.batch, kDefaultBatch, storage_dtype(compute)));
-  TESSERA_TRY(const Compiled compiled,
-              compiler.compile({config.model, config.plan, batch, config.precision, config.file,
-                                specification(config.optimizer)}));
+  TESSERA_TRY(const Compiled compiled, compiler.compile({config.model,
+                                                         config.plan,
+                                                         batch,
+                                                         config.precision,
+                                                         config.file,
+                                                         specification(config.optimizer),
+                                                         false,
+                                                         {},
+                                                         true}));
+  if (compiled.outer) {
+    return invalid_input(fmt::format(
+        "{}:{}: expected a plan without 'outer' beside --network: list the hosts island by island "
+        "instead",
+        compiled.outer->plan.file, compiled.outer->plan.outer->line));
+  }
   TESSERA_TRY(const OrderedPlan ordered, plan_in_order(*compiled.lowering, network));
   if (ordered.changed)
     config.plan = ordered_plan_text(ordered, plan_label(config.plan), options.network);
