@@ -7,6 +7,7 @@
 #include "tessera/base/text.h"
 #include "tessera/network/host_names.h"
 #include "tessera/network/order_index.h"
+#include "tessera/network/readers.h"
 
 namespace tessera {
 
