@@ -17,6 +17,7 @@ namespace {
 // Something of which several do the same: a rank or a group of ranks (`actor`) does the work `key`.
 struct Piece {
   int32_t actor = 0;
+  int32_t role = 0;  // actors with equal roles do the same in the whole step
   std::string what, key;
   int64_t count = 0;
   double seconds = 0;
@@ -25,29 +26,35 @@ struct Piece {
 struct Compared {
   double seconds = 0, expected_s = 0;
 };
-// Compares pieces of equal keys: what a piece takes with what it would take at the median pace of the
-// others. Pieces that nobody else has are left out. By actor and `what`.
-std::map<std::pair<int32_t, std::string>, Compared> compare(const std::vector<Piece>& pieces) {
+// Compares pieces of equal keys: what a piece takes with what it would take at the median pace of its
+// peers. The peers are the others with the same role; if there are none, all others, unless
+// `only_same_role` is set. Pieces without peers are left out. By actor and `what`.
+std::map<std::pair<int32_t, std::string>, Compared> compare(const std::vector<Piece>& pieces,
+                                                            bool only_same_role) {
   std::map<std::string, std::vector<const Piece*>> same;
   for (const Piece& piece : pieces) {
     if (piece.count > 0) same[piece.key].push_back(&piece);
   }
   std::map<std::pair<int32_t, std::string>, Compared> out;
   for (const auto& [key, all] : same) {
-    if (all.size() < 2) continue;
     const bool predicted =
         std::all_of(all.begin(), all.end(), [](const Piece* one) { return one->predicted_s > 0; });
     const auto weight = [&](const Piece& one) {
       return static_cast<double>(one.count) * (predicted ? one.predicted_s : 1);
     };
     for (const Piece* one : all) {
-      std::vector<double> others;
+      std::vector<double> peers, others;
       for (const Piece* other : all) {
-        if (other != one) others.push_back(other->seconds / weight(*other));
+        if (other == one) continue;
+        const double pace = other->seconds / weight(*other);
+        others.push_back(pace);
+        if (other->role == one->role) peers.push_back(pace);
       }
+      if (peers.empty() && !only_same_role) peers = std::move(others);
+      if (peers.empty()) continue;
       Compared& sum = out[{one->actor, one->what}];
       sum.seconds += one->seconds;
-      sum.expected_s += weight(*one) * median(std::move(others));
+      sum.expected_s += weight(*one) * median(std::move(peers));
     }
   }
   return out;
@@ -179,10 +186,16 @@ class Watch {
     report_.last_step = step.front().step;
     const auto index = static_cast<size_t>(report_.steps++);
     std::vector<Piece> work, transfers;
-    for (const RankTimes& one : step) add_rank(one, index, work);
+    for (const RankTimes& one : step) {
+      std::string role;
+      for (const RankWork& part : one.work)
+        role += fmt::format("{}\n{}\n{}\n", part.what, part.size, part.count);
+      role_of_[one.rank] = number_of(roles_, role);
+      add_rank(one, index, work);
+    }
     add_transfers(step, index, transfers);
     std::map<int32_t, Compared> of_rank, of_link;
-    for (const auto& [key, found] : compare(work)) {
+    for (const auto& [key, found] : compare(work, false)) {
       Compared& sum = of_rank[key.first];
       sum.seconds += found.seconds;
       sum.expected_s += found.expected_s;
@@ -191,13 +204,15 @@ class Watch {
       op.peers_s.set(index, found.expected_s);
     }
     for (const auto& [rank, found] : of_rank) ranks_[rank].pace.add(found);
-    for (const auto& [key, found] : compare(transfers)) {
+    for (const auto& [key, found] : compare(transfers, true)) {
       Compared& sum = of_link[key.first];
       sum.seconds += found.seconds;
       sum.expected_s += found.expected_s;
     }
-    for (const auto& [link, found] : of_link)
-      links_[groups_[static_cast<size_t>(link)]].pace.add(found);
+    for (const auto& [ranks, number] : groups_) {
+      if (const auto found = of_link.find(number); found != of_link.end())
+        links_[ranks].pace.add(found->second);
+    }
   }
 
   void add_rank(const RankTimes& one, size_t index, std::vector<Piece>& pieces) {
@@ -206,8 +221,8 @@ class Watch {
     for (const RankWork& part : one.work) {
       work += part.seconds;
       series.ops[part.what].seconds.set(index, part.seconds);
-      pieces.push_back(
-          {one.rank, part.what, part.what + '\n' + part.size, part.count, part.seconds});
+      pieces.push_back({one.rank, role_of_[one.rank], part.what, part.what + '\n' + part.size,
+                        part.count, part.seconds});
     }
     for (const RankTransfer& part : one.transfers) transfer += part.seconds;
     for (const RankWait& part : one.waits) {
@@ -228,10 +243,13 @@ class Watch {
     for (const RankTimes& one : step) {
       for (const RankTransfer& part : one.transfers) {
         if (part.ranks.size() < 2) continue;
-        const int32_t group = group_number(part.ranks);
+        const int32_t group = number_of(groups_, part.ranks);
         std::string key = fmt::format("{}\n{} {}", part.what, part.ranks.size(), part.bytes);
         Piece& piece = sums[{group, key}];
+        std::vector<int32_t> roles;
+        for (const int32_t rank : part.ranks) roles.push_back(role_of_[rank]);
         piece.actor = group;
+        piece.role = number_of(group_roles_, roles);
         piece.what = part.what;
         piece.key = std::move(key);
         piece.count = std::max(piece.count, part.count);
@@ -253,11 +271,10 @@ class Watch {
     }
     return sum;
   }
-  int32_t group_number(const std::vector<int32_t>& ranks) {
-    const auto found = std::find(groups_.begin(), groups_.end(), ranks);
-    if (found != groups_.end()) return static_cast<int32_t>(found - groups_.begin());
-    groups_.push_back(ranks);
-    return static_cast<int32_t>(groups_.size() - 1);
+  // Returns the number of a value that is counted from 0 as it comes.
+  template <class Value>
+  static int32_t number_of(std::map<Value, int32_t>& known, const Value& value) {
+    return known.try_emplace(value, static_cast<int32_t>(known.size())).first->second;
   }
 
   RankReport rank_report(int32_t rank, const RankSeries& series) const {
@@ -308,7 +325,10 @@ class Watch {
   bool has_first_ = false;
   std::map<int32_t, RankSeries> ranks_;
   std::map<std::vector<int32_t>, LinkSeries> links_;
-  std::vector<std::vector<int32_t>> groups_;
+  std::map<std::vector<int32_t>, int32_t> groups_;
+  std::map<std::string, int32_t> roles_;  // of ranks: what they have to do in a step
+  std::map<int32_t, int32_t> role_of_;    // by rank, in the step that is taken
+  std::map<std::vector<int32_t>, int32_t> group_roles_;
 };
 
 // Calls `use` with each whole line of the file. The part of a line at the end of a file that is being

@@ -2,11 +2,13 @@
 // other ranks wait for. docs/reference/report.md describes the answer.
 //
 // A rank is slow if it takes longer than its peers for the same work. Two kernels are the same work
-// if they are of the same family and have the same sizes, on whichever rank they run. So a rank with
-// more to do is not slow, and neither is one that waits for a slow one. Links are compared in the
-// same way: groups of ranks with each other, by their equal transfers.
+// if they are of the same family and have the same sizes. Peers are the ranks that have the same to
+// do in the whole step (replicas, mostly); a rank without such peers is compared kernel by kernel
+// with all ranks. So a rank with more to do is not slow, and neither is one that waits for a slow
+// one. Links are compared in the same way: groups of ranks with groups of their peers, by their equal
+// transfers.
 //
-//   expected time of a rank in a step = sum over its work of count x median time of the other ranks
+//   expected time of a rank in a step = sum over its work of count x median time of its peers
 //
 // Figures are medians over the steps. The first step that was watched is left out. A rank is named
 // if it loses kLeastLoss of the step and if it is slower than its peers in so many of the steps that

@@ -88,7 +88,9 @@ std::string waits_text(const RankReport& rank, double step_s) {
         one.longest->tensor.empty() ? "" : fmt::format(" of {}", one.longest->tensor);
     out += fmt::format("{}{} for rank {}: {}{}{}", i == 0 ? "" : "; ", time_text(one.seconds),
                        other, one.longest->what, tensor,
-                       one.others == 0 ? "" : fmt::format(" and {} more", one.others));
+                       one.others == 0 ? ""
+                                       : fmt::format(", and {} other wait{}", one.others,
+                                                     one.others == 1 ? "" : "s"));
   }
   return fmt::format("Rank {} waits {} of its step of {}: {}", rank.rank, time_text(rank.wait_s),
                      time_text(rank.step_s), out);
