@@ -44,7 +44,7 @@ TEST(RankTimesTest, damaged_lines_are_refused_in_one_line) {
             "ranks.jsonl:7: expected a rank to be an integer of at least 0, found -1");
   EXPECT_EQ(error_of("{\"step\": 1, \"rank\": 0, \"seconds\": -1, \"work\": [], \"transfers\": [], "
                      "\"waits\": []}"),
-            "ranks.jsonl:7: expected seconds of at least 0, found -1");
+            "ranks.jsonl:7: expected seconds from 0 to 1e+12, found -1");
   EXPECT_EQ(
       error_of("{\"step\": 1, \"rank\": 0, \"seconds\": 1, \"work\": [[1, 2]], \"transfers\": "
                "[], \"waits\": []}"),
