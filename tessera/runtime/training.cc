@@ -187,7 +187,7 @@ class RankRun {
     report.plan = compiled().plan().plan.file;
     report.ranks = compiled().ranks();
     report.seconds = change->seconds;
-    report.begun_anew = executor_.period().move.begun_anew;
+    report.begun_anew = executor_.period().moves.front().move.begun_anew;
     const std::array<int64_t, 2> mine{change->bytes_predicted, change->bytes_counted};
     for (const auto& [predicted, counted] : comm::gather_values(world_, mine)) {
       report.bytes_predicted += predicted;
@@ -594,8 +594,15 @@ Status lower(Periods& periods, int64_t ranks, bool changes, const RunConfig& con
 }
 
 // Checks that the run asks for nothing that a run with outer steps cannot do yet.
-Status check_islands(const RunConfig& config, const Compiled& compiled) {
+Status check_islands(const RunConfig& config, const Periods& periods) {
+  const Compiled& compiled = periods.back().compiled;  // has outer steps if any has
   if (!compiled.outer) return {};
+  if (periods.size() > 1 && !config.checkpoint.dir.empty()) {
+    return invalid_input(fmt::format(
+        "{}: checkpoint.dir: expected none in a run that changes to a plan with outer steps, found "
+        "'{}'",
+        config.file, config.checkpoint.dir));
+  }
   if (config.data.store_bytes > 0) {
     return invalid_input(fmt::format(
         "data: expected no data store in a run whose plan has outer steps, found one of {} bytes{}",
@@ -696,7 +703,7 @@ Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallb
   }
   TESSERA_TRY(Periods periods, compile_periods(compile_plan, config.plan, config.changes));
   const Compiled& compiled = periods.front().compiled;
-  TESSERA_TRY_VOID(check_islands(config, compiled));
+  TESSERA_TRY_VOID(check_islands(config, periods));
   const bool mpi = comm::mpi_launched(), is_steered = callbacks.steer != nullptr;
   comm::Options options;
   options.timeout =
