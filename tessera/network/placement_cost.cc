@@ -290,7 +290,7 @@ std::vector<PlacementCosts::KindCost> PlacementCosts::cost_by_kind(const Order& 
   std::vector<KindCost> costs, out;
   for (const Kind& kind : kinds_) costs.push_back(kind_cost(kind, order));
   for (size_t what = 0; what < together_.size(); ++what) {
-    // What bounds the longest of its phases.
+    // The kind is bounded by what bounds the longest of its phases.
     KindCost longest;
     for (const std::vector<size_t>& together : together_[what]) {
       for (const size_t kind : together) {

@@ -35,7 +35,7 @@ namespace tessera {
 inline constexpr double kLeastLoss = 0.05;
 inline constexpr double kLeastCertainty = 0.95;
 
-// What the simulator says about a rank's step.
+// The prediction of a rank's step.
 struct RankPrediction {
   double work_s = 0, transfer_s = 0, wait_s = 0;
   std::map<std::string, double> work;       // by kind of op: seconds

@@ -38,8 +38,8 @@ struct Period {
   // ranks count from 0 in each island.
   std::vector<Program> programs;
   std::optional<OuterPrograms> outer;  // of a plan with outer steps
-  // What moves from the ranks of the period before; empty for the first period. By island (a plan
-  // without outer steps is one): from which island of that period it takes its state.
+  // The moves from the ranks of the period before, by island (a plan without outer steps is one): each
+  // island takes its state from the island `from` of that period. Empty for the first period.
   struct IslandMove {
     int from = 0;
     StateMove move;

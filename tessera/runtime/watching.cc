@@ -70,7 +70,7 @@ class RankDivision {
     }
     if (!recorded.empty())
       out.seconds = static_cast<double>(recorded.back().end_ns - origin_ns) * 1e-9;
-    // What is left passes between instructions.
+    // The rest passes between instructions.
     const auto instructions = std::ssize(recorded);
     work_.add({"host", fmt::format("{} instructions", instructions)},
               std::max(0.0, out.seconds - busy_s_));
@@ -102,7 +102,8 @@ class RankDivision {
           work_.add({"input", fmt::format("{} elements", load.region.volume())}, seconds);
         },
         [&](const Wait&) { add_wait(waits_[next_wait_++], seconds); },
-        // What remains lasts as long as a rank hands something over: it is time between instructions.
+        // These last as long as a rank hands something over. Their time counts as that between
+        // instructions.
         [&](const OneOf<Issue, Send, Recv, Free, FetchRows, ReleaseRows> auto&) {
           busy_s_ -= seconds;
         });

@@ -1,4 +1,4 @@
-// What the ranks of a run did in a step that was watched, and the file in which a run keeps it:
+// Describes what the ranks of a run did in a step that was watched, and the file in which a run keeps it:
 // `ranks.jsonl` in the run's folder, one JSON object a line (docs/reference/run-config.md). The
 // runtime writes it (runtime/watching.h), and `tessera report` reads it (report/slow_rank.h).
 //
@@ -27,7 +27,7 @@ namespace tessera {
 
 inline constexpr std::string_view kRankTimesFile = "ranks.jsonl";
 
-// What a rank was busy with on its own. Two pieces of work with equal `what` and `size` are the same
+// Work that a rank did on its own. Two pieces of work with equal `what` and `size` are the same
 // work, on whichever rank they are.
 struct RankWork {
   std::string what;  // kind of the op; "copy", "input"; "host": between instructions
@@ -60,7 +60,7 @@ struct RankTimes {
   std::vector<RankWait> waits;
 };
 
-// What is watched: all that is needed to predict the step.
+// The run that is watched: all that is needed to predict its step.
 struct WatchStart {
   std::string model, plan;  // plan: its text
   int64_t batch = 0;
