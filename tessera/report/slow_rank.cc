@@ -26,6 +26,15 @@ struct Piece {
 struct Compared {
   double seconds = 0, expected_s = 0;
 };
+// Returns the median of ascending values of which one value `left_out` does not count. There are at
+// least two values.
+double median_of_others(const std::vector<double>& values, double left_out) {
+  const auto at = static_cast<size_t>(std::ranges::lower_bound(values, left_out) - values.begin());
+  const auto other = [&](size_t i) { return values[i < at ? i : i + 1]; };
+  const size_t count = values.size() - 1;
+  return (other((count - 1) / 2) + other(count / 2)) / 2;
+}
+
 // Compares pieces of equal keys: what a piece takes with what it would take at the median pace of its
 // peers. The peers are the others with the same role; if there are none, all others, unless
 // `only_same_role` is set. Pieces without peers are left out. By actor and `what`.
@@ -42,19 +51,21 @@ std::map<std::pair<int32_t, std::string>, Compared> compare(const std::vector<Pi
     const auto weight = [&](const Piece& one) {
       return static_cast<double>(one.count) * (predicted ? one.predicted_s : 1);
     };
+    std::vector<double> paces;
+    std::map<int32_t, std::vector<double>> by_role;
     for (const Piece* one : all) {
-      std::vector<double> peers, others;
-      for (const Piece* other : all) {
-        if (other == one) continue;
-        const double pace = other->seconds / weight(*other);
-        others.push_back(pace);
-        if (other->role == one->role) peers.push_back(pace);
-      }
-      if (peers.empty() && !only_same_role) peers = std::move(others);
-      if (peers.empty()) continue;
+      paces.push_back(one->seconds / weight(*one));
+      by_role[one->role].push_back(paces.back());
+    }
+    std::ranges::sort(paces);
+    for (auto& [role, of_role] : by_role) std::ranges::sort(of_role);
+    for (const Piece* one : all) {
+      const std::vector<double>* among = &by_role[one->role];
+      if (among->size() < 2 && !only_same_role) among = &paces;
+      if (among->size() < 2) continue;
       Compared& sum = out[{one->actor, one->what}];
       sum.seconds += one->seconds;
-      sum.expected_s += weight(*one) * median(std::move(peers));
+      sum.expected_s += weight(*one) * median_of_others(*among, one->seconds / weight(*one));
     }
   }
   return out;
