@@ -12,6 +12,7 @@
 
 #include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
+#include "tessera/cli/caller.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/machine.h"
 #include "tessera/cli/output.h"
@@ -157,23 +158,28 @@ Result<int> emit(const PlanOptions& options) {
 
 // ---- planners
 
-// Handles Ctrl-C: the first one asks the search for the best plan so far; a second one ends the
-// program.
+// Notes that whoever called wants the best plan so far. On a terminal that is Ctrl-C, of which a
+// second one ends the program; other callers say it themselves.
 class Interrupt {
  public:
-  Interrupt()
-      : before_(std::signal(SIGINT, [](int) {
-          asked_ = 1;
-          std::signal(SIGINT, SIG_DFL);
-        })) {}
-  ~Interrupt() { std::signal(SIGINT, before_); }
+  Interrupt() : caller_(*this_call().caller) {
+    if (!caller_.has_terminal()) return;
+    before_ = std::signal(SIGINT, [](int) {
+      asked_ = 1;
+      std::signal(SIGINT, SIG_DFL);
+    });
+  }
+  ~Interrupt() {
+    if (caller_.has_terminal()) std::signal(SIGINT, before_);
+  }
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
-  static bool asked() { return asked_ != 0; }
+  bool asked() const { return caller_.has_terminal() ? asked_ != 0 : caller_.stopped(); }
 
  private:
   static inline volatile std::sig_atomic_t asked_ = 0;
-  void (*before_)(int);
+  const Caller& caller_;
+  void (*before_)(int) = nullptr;
 };
 
 Json candidate_json(const PlanCandidate& candidate) {
@@ -341,7 +347,7 @@ Result<int> search(const PlanOptions& options) {
   std::string text =
       to_text(answer, question, options.explain) + fmt::format("priced with {}\n", pricing.said);
   if (!answer.best) {
-    fmt::print(stderr, "tessera: plan: {}", text);
+    note("tessera: plan: " + text);
     return 1;
   }
   if (options.out.empty()) {
