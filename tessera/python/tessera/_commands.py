@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tessera._answers import Exported, Inspection, Report, Search, Sharding, Simulation
-from tessera._call import Files, Progress, ask
+from tessera._call import Files, Progress, ask, raise_error
 from tessera._errors import InputError
 from tessera._table import Table
 from tessera._values import Cluster, Model, Plan, Source
@@ -159,9 +159,7 @@ def simulate(model: ModelLike, plan: PlanLike, cluster: ClusterLike, *, batch: i
             failures=failures, restart=restart_s, evaluations=evaluations, no_fold=not fold, trace=trace, chakra=chakra)]
         answered = ask(arguments, progress=progress, codes=(0, 1))
         answer = answered.json()
-        if "error" in answer:  # --plan auto found none
-            from tessera._call import raise_error
-
+        if "error" in answer:  # the plan "auto" was not found
             raise_error(answered.code, str(answer["error"]["message"]))
     return Simulation(answer, answered.notes)
 
