@@ -230,6 +230,9 @@ std::string answer_json(const PlanAnswer& answer, const PlanQuestion& question,
     out["bound_s"] = answer.bound_s;
     out["gap"] = *answer.simulated[*answer.best].step_s / answer.bound_s;
     out["text"] = answer.plan;
+  } else {
+    const std::string text = to_text(answer, question, false);
+    out["reason"] = text.substr(0, text.find('\n'));
   }
   out["memory_limit_bytes"] = std::llround(answer.limit_bytes);
   out["lists"] = answer.lists;

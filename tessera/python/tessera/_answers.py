@@ -104,8 +104,8 @@ class Search(Answer):
     @property
     def candidates(self) -> Table:
         """The plans that were simulated, with step_time_s and memory_bytes, or why they were refused."""
-        return Table(self.json.get("simulated") if isinstance(self.json.get("simulated"), list) else
-                     [self._best, *self.json.get("others", [])])
+        simulated = self.json["simulated"]  # of a framework's search their number
+        return Table(simulated if isinstance(simulated, list) else [self._best, *self.json["others"]])
 
     def _figures(self) -> dict[str, str]:
         name = self._best.get("words") or self._best.get("choice") or ""

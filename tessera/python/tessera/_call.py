@@ -42,8 +42,10 @@ def raise_error(code: int, line: str) -> NoReturn:
 
 
 def _line_of_error(text: str, notes: list[str]) -> str:
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        return str(json.loads(text)["error"]["message"])
+    with contextlib.suppress(ValueError):  # no JSON
+        answer = json.loads(text)
+        if line := answer.get("error", {}).get("message") or answer.get("reason"):
+            return str(line)
     lines = [line.removeprefix("tessera: ") for line in notes if line.startswith("tessera: ")]
     return lines[-1] if lines else "the command ended without a message"
 

@@ -14,6 +14,10 @@ from tessera._errors import InputError
 from tessera._table import Table
 from tessera._values import Cluster, Model, Plan, Source
 
+# The columns that `tessera predict` demands (docs/reference/predict.md); cells may be empty.
+_PREDICTED = ("row_id source model params layers hidden heads kv_heads ffn seq vocab gpu n_gpus gpus_per_node tp pp vpp dp cp ep "
+              "zero microbatch global_batch recompute dtype").split()
+
 ModelLike = Model | Source
 PlanLike = Plan | Source
 ClusterLike = Cluster | Source
@@ -54,8 +58,11 @@ def size_text(size: str | int | None) -> str | None:
     return f"{size} B" if isinstance(size, int) else size
 
 
-def rows_argument(rows: object, name: str, files: Files) -> str:
-    """What stands for a table of CSV on a command line: a path, a text of several lines, rows, or a DataFrame."""
+def rows_argument(rows: object, name: str, files: Files, columns: Sequence[str] = ()) -> str:
+    """What stands for a table of CSV on a command line: a path, a text of several lines, rows, or a DataFrame.
+
+    Rows get empty cells in those of `columns` that they lack.
+    """
     if isinstance(rows, str | os.PathLike):
         text = os.fspath(rows)
         return files.write(name, text) if "\n" in text else text
@@ -65,7 +72,8 @@ def rows_argument(rows: object, name: str, files: Files) -> str:
         raise InputError(f"{name}: expected a path, rows or a DataFrame, found {type(rows).__name__}")
     table = Table(rows)
     out = io.StringIO()
-    writer = csv.DictWriter(out, fieldnames=table.columns, restval="", lineterminator="\n")
+    names = dict.fromkeys([*table.columns, *columns])
+    writer = csv.DictWriter(out, fieldnames=list(names), restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(table)
     return files.write(name, out.getvalue())
@@ -179,8 +187,8 @@ def inspect(subject: ModelLike | Plan | Cluster, plan: PlanLike | None = None, *
     >>> shown = inspect("gpt:layers=2,hidden=64,heads=4,seq=32,vocab=128", "ddp(2)")
     >>> [role["ranks"] for role in shown.roles]
     [2]
-    >>> inspect("S0R -> RS0", mesh="2x4")["from"]
-    'S0R'
+    >>> [step["what"] for step in inspect("S0R -> RS0", mesh="2x4")["steps"]]
+    ['all_to_all']
     """
     with Files() as files, files.named():
         if isinstance(subject, Plan):
@@ -202,19 +210,21 @@ def predict(rows: object, *, only: Sequence[str] = (), settings: Sequence[str] =
             threads: int | None = None) -> Table:
     """Prices runs of other frameworks, a row each.
 
-    rows: a CSV file, its text, an iterable of mappings or a pandas.DataFrame, with the columns of docs/reference/predict.md.
+    rows: a CSV file, its text, an iterable of mappings or a pandas.DataFrame, with the columns of docs/reference/predict.md;
+        of mappings and of a DataFrame columns may be absent.
     only: the sources whose rows count. settings: constants, as "megatron-lm.plan.dropout=0".
 
-    Returns a table with, for each row, its id, step_time_s, uncertainty and memory_bytes, or why it is not priced.
-    Raises InputError.
+    Returns a table with, for each row, row_id, step_time_s, mem_GB (1e9 bytes), relative_uncertainty, style and reason; a row
+    that cannot be priced has no step_time_s, and the reason why. Raises InputError.
 
-    >>> row = {"id": "mine", "model": "gpt3-1.7b", "gpu": "a100-sxm-80gb", "gpus": 8, "tp": 2, "pp": 1, "dp": 4,
-    ...        "micro_batch": 8, "global_batch": 64, "seq": 2048, "framework": "megatron-lm", "source": "ours"}
-    >>> predict([row]).column("id")
-    ['mine']
+    >>> row = {"row_id": "mine", "source": "Megatron-LM", "model": "gpt", "layers": 24, "hidden": 2048, "heads": 16,
+    ...        "seq": 2048, "vocab": 51200, "gpu": "A100-80GB", "n_gpus": 8, "tp": 2, "dp": 4, "global_batch": 64}
+    >>> priced = predict([row])
+    >>> priced.column("row_id"), 0.5 < priced[0]["step_time_s"] < 50
+    (['mine'], True)
     """
     with Files() as files, files.named():
-        arguments = ["predict", rows_argument(rows, "rows.csv", files), *options(
+        arguments = ["predict", rows_argument(rows, "rows.csv", files, _PREDICTED), *options(
             only=list(only), style_set=list(settings), constants=constants, threads=threads)]
         text = ask(arguments).text
     return Table({key: number_of(value) for key, value in row.items()} for row in csv.DictReader(io.StringIO(text)))
@@ -278,7 +288,7 @@ def report(model: ModelLike, plans: PlanLike | Sequence[PlanLike], cluster: Clus
     Raises InputError, Fault.
 
     >>> page = report("gpt:layers=2,hidden=64,heads=4,seq=32,vocab=128", ["ddp(2)", "fsdp(2)"], "dgx-a100:1", batch=8)
-    >>> page.html.startswith("<!doctype html>")
+    >>> page.html.startswith("<!DOCTYPE html>")
     True
     """
     several = [plans] if isinstance(plans, Plan | str | os.PathLike) else list(plans)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
@@ -52,9 +53,7 @@ class Table(Sequence[dict[str, Any]]):
 
     def to_pandas(self) -> Any:
         """The table as a pandas.DataFrame. ImportError: pandas is not installed."""
-        import pandas
-
-        return pandas.DataFrame(self._rows, columns=self.columns)
+        return importlib.import_module("pandas").DataFrame(self._rows, columns=self.columns)
 
     def __len__(self) -> int:
         return len(self._rows)

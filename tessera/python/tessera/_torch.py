@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Mapping
 
@@ -19,8 +20,7 @@ def is_module(source: object) -> bool:
 def graph_of_module(module: object, example: tuple[object, ...], kwargs: Mapping[str, object] | None,
                     dynamic_shapes: object, keys: Mapping[str, object] | None, batch: int) -> str:
     """The text of the graph of a module: through torch.export to an archive, and from there by the importer."""
-    import torch
-
+    torch = importlib.import_module("torch")
     name = type(module).__name__
     if not example and not kwargs:
         raise InputError(f"model: expected example, the arguments of {name}.forward, beside the module, found none")

@@ -57,7 +57,7 @@ class Model(Value):
 
     >>> model = Model("gpt:layers=2,hidden=64,heads=4,seq=32,vocab=128")
     >>> model.parameters
-    110464
+    110336
     >>> Model("gpd:layers=2")
     Traceback (most recent call last):
       ...
@@ -214,8 +214,8 @@ class Cluster(Value):
     >>> cluster = Cluster("8xA100")
     >>> cluster.devices, cluster.nodes
     (8, 1)
-    >>> cluster.memory_bytes // 10**9
-    80
+    >>> cluster.memory_bytes == 80 * 2**30
+    True
     """
 
     def __init__(self, source: Source) -> None:
