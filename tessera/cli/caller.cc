@@ -19,6 +19,7 @@ class Terminal final : public Caller {
   }
   void note(std::string_view text) override { std::fwrite(text.data(), 1, text.size(), stderr); }
   void progress(std::string_view) override {}
+  void best_so_far(std::string_view) override {}
   bool stopped() const override { return false; }
   bool has_terminal() const override { return true; }
 };

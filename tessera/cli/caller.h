@@ -28,6 +28,9 @@ class Caller {
   virtual void note(std::string_view text) = 0;
   // Takes what a long command is doing. It may be called on another thread than the command's.
   virtual void progress(std::string_view what) = 0;
+  // Takes the best answer that a search has so far, as answer() takes one. If a search does not end
+  // soon after stopped(), the caller has this answer. May be called on another thread.
+  virtual void best_so_far(std::string_view text) = 0;
   // Returns whether a search should end with the best answer so far. May be called on any thread.
   virtual bool stopped() const = 0;
   // Returns whether the process is the program, so that a command may show a line of progress on

@@ -43,6 +43,11 @@ class PythonCall final : public cli::Caller {
   void stop() { stopped_ = true; }
   const std::string& kept_answer() const { return answer_; }
   const std::string& kept_notes() const { return notes_; }
+  // Returns the best answer so far; "" if there is none.
+  std::string best_so_far() const {
+    const std::lock_guard lock(mutex_);
+    return best_;
+  }
   // Returns what the command said last, once; "" if nothing is new.
   std::string take_progress() {
     const std::lock_guard lock(mutex_);
@@ -58,13 +63,17 @@ class PythonCall final : public cli::Caller {
     const std::lock_guard lock(mutex_);
     progress_ = what;
   }
+  void best_so_far(std::string_view text) override {
+    const std::lock_guard lock(mutex_);
+    best_ = text;
+  }
   bool stopped() const override { return stopped_; }
   bool has_terminal() const override { return false; }
 
  private:
   std::vector<std::string> arguments_;
-  std::string answer_, notes_, progress_;
-  std::mutex mutex_;  // of progress_
+  std::string answer_, notes_, progress_, best_;
+  mutable std::mutex mutex_;  // of progress_ and best_
   std::atomic<bool> stopped_ = false;
 };
 
@@ -107,6 +116,7 @@ NB_MODULE(_core, module) {
       .def("run", &PythonCall::run, nb::call_guard<nb::gil_scoped_release>())
       .def("stop", &PythonCall::stop)
       .def("take_progress", &PythonCall::take_progress)
+      .def("best_so_far", static_cast<std::string (PythonCall::*)() const>(&PythonCall::best_so_far))
       .def_prop_ro("answer", &PythonCall::kept_answer)
       .def_prop_ro("notes", &PythonCall::kept_notes);
   module.def("run_on_terminal", &run_on_terminal, nb::arg("arguments"),

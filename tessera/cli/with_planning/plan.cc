@@ -215,16 +215,35 @@ Json blocks_json(const PlanAnswer& answer) {
   return out;
 }
 
+// Returns the keys with which every answer begins.
+Json head_json(const PlanQuestion& question, const PlanOptions& options, const Pricing& pricing,
+               bool found) {
+  return {{"model", options.subject},          {"cluster", options.cluster},
+          {"batch", question.batch},           {"planner", options.planner},
+          {"style", to_string(pricing.style)}, {"precision", pricing.precision},
+          {"priced_with", pricing.said},       {"found", found}};
+}
+
+// Returns the answer while the search goes on: its keys are some of those of answer_json().
+std::string best_json(const PlanCandidate& best, const std::string& plan,
+                      const PlanQuestion& question, const PlanOptions& options,
+                      const Pricing& pricing) {
+  Json out = head_json(question, options, pricing, true);
+  out["best"] = candidate_json(best);
+  out["text"] = with_style(plan, pricing);
+  out["memory_limit_bytes"] = question.memory_limit_bytes;
+  out["ended"] = "stopped";
+  out["simulated"] = Json::array({candidate_json(best)});
+  return dumped(out) + "\n";
+}
+
 std::string answer_json(const PlanAnswer& answer, const PlanQuestion& question,
                         const PlanOptions& options, const Pricing& pricing) {
   Json tried = Json::array(), curve = Json::array();
   for (const PlanCandidate& candidate : answer.simulated)
     tried.push_back(candidate_json(candidate));
   for (const PlanCandidate& candidate : answer.curve) curve.push_back(candidate_json(candidate));
-  Json out{{"model", options.subject},          {"cluster", options.cluster},
-           {"batch", question.batch},           {"planner", options.planner},
-           {"style", to_string(pricing.style)}, {"precision", pricing.precision},
-           {"priced_with", pricing.said},       {"found", answer.best.has_value()}};
+  Json out = head_json(question, options, pricing, answer.best.has_value());
   if (answer.best) {
     out["best"] = candidate_json(answer.simulated[*answer.best]);
     out["bound_s"] = answer.bound_s;
@@ -323,6 +342,12 @@ Result<int> search(const PlanOptions& options) {
   TESSERA_TRY(PlanQuestion question, question_of(options, pricing));
   ProgressLine progress("plan", options.seconds);
   question.progress = [&](const std::string& what) { progress.say(what); };
+  Caller& caller = *this_call().caller;
+  if (!caller.has_terminal()) {
+    question.found = [&](const PlanCandidate& best, const std::string& plan) {
+      caller.best_so_far(best_json(best, plan, question, options, pricing));
+    };
+  }
   const Interrupt interrupt;
   const auto begin = std::chrono::steady_clock::now();
   question.stop = [&] {

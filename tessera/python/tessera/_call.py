@@ -90,7 +90,10 @@ def ask(arguments: list[str], *, progress: Progress = None, answers_early: bool 
     except KeyboardInterrupt:
         call.stop()
         interrupted = True
-        if not (ended.wait(_PATIENCE_S) and answers_early and codes_seen == [0]):
+        is_ended = ended.wait(_PATIENCE_S)
+        if answers_early and not is_ended and (best := call.best_so_far()):
+            return Answered(0, best, [], interrupted)  # the thread ends by itself, as soon as it sees the stop
+        if not (answers_early and codes_seen == [0]):
             raise
     except BaseException:  # of `progress`: the search ends before the exception goes on
         call.stop()

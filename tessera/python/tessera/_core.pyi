@@ -12,6 +12,8 @@ class Call:
         """Asks a search to end with the best answer so far; may be called on another thread than run()."""
     def take_progress(self) -> str:
         """Returns what the command said last about its work, once; "" if nothing is new."""
+    def best_so_far(self) -> str:
+        """Returns the best answer so far of a search that goes on; "" if there is none."""
     @property
     def answer(self) -> str:
         """What the command printed, after run()."""
