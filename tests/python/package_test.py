@@ -173,7 +173,7 @@ class Refusals(PackageTest):
         self.refused(tessera.InputError, "--batch", tessera.plan, MODEL, "8xA100", batch=0)
         self.refused(tessera.InputError, "expected a text, a path or a torch.nn.Module, found int", tessera.Model, 3)
         self.refused(tessera.InputError, "expected a torch.nn.Module with example", tessera.Model, MODEL, (1,))
-        self.refused(tessera.InputError, "rows.csv", tessera.predict, [{"row_id": "a", "layers": "many"}])
+        self.refused(tessera.InputError, "rows.csv", tessera.predict, "row_id\na\n")
         self.refused(tessera.InputError, "expected a path, rows or a DataFrame, found int", tessera.predict, 3)
 
     def test_have_kinds_that_python_knows(self):
