@@ -38,7 +38,7 @@ class Caller {
   virtual bool has_terminal() const = 0;
 };
 
-// What is known about the answer of one call.
+// Holds what is known about the answer of one call.
 struct Call {
   Caller* caller = nullptr;
   bool json = false, has_schema = false;
@@ -61,7 +61,7 @@ class Calling {
   Call* outer_;
 };
 
-// The caller of the program itself: standard output and standard error.
+// Returns the caller of the program itself: standard output and standard error.
 Caller& terminal();
 
 }  // namespace tessera::cli

@@ -37,7 +37,8 @@ class PythonCall final : public cli::Caller {
   explicit PythonCall(std::vector<std::string> arguments) : arguments_(std::move(arguments)) {}
 
   int run() {
-    const ChecksThrow checks;  // a broken invariant is an exception, not the end of the user's process
+    const ChecksThrow
+        checks;  // a broken invariant is an exception, not the end of the user's process
     return cli::run(arguments_, *this);
   }
   void stop() { stopped_ = true; }
@@ -116,7 +117,8 @@ NB_MODULE(_core, module) {
       .def("run", &PythonCall::run, nb::call_guard<nb::gil_scoped_release>())
       .def("stop", &PythonCall::stop)
       .def("take_progress", &PythonCall::take_progress)
-      .def("best_so_far", static_cast<std::string (PythonCall::*)() const>(&PythonCall::best_so_far))
+      .def("best_so_far",
+           static_cast<std::string (PythonCall::*)() const>(&PythonCall::best_so_far))
       .def_prop_ro("answer", &PythonCall::kept_answer)
       .def_prop_ro("notes", &PythonCall::kept_notes);
   module.def("run_on_terminal", &run_on_terminal, nb::arg("arguments"),
