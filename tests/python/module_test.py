@@ -90,7 +90,8 @@ class ProgramTest(unittest.TestCase):
 
     def test_trains(self):
         seen = []
-        run = f'model = "gpt:layers=1,hidden=16,heads=2,seq=16,vocab=256"\nbatch = 4\nsteps = 5\n'
+        text = pathlib.Path(__file__).resolve()
+        run = f'model = "gpt:layers=1,hidden=16,heads=2,seq=16,vocab=256"\ndata = ["{text}"]\nbatch = 4\nsteps = 5\n'
         training = tessera.train(run, changes={"steps": 3}, plan="ddp(2)", progress=seen.append)
         self.assertEqual(training.steps.column("step"), [step["step"] for step in seen])
         self.assertEqual(len(training.steps), 3)

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -45,18 +46,23 @@ def full_program() -> Path:
 
 def _run(arguments: list[str], each_line: Callable[[str], None] | None = None, codes: tuple[int, ...] = (0,)) -> Answered:
     """Runs the full program. Ctrl-C ends it, too, as it gets the same signal."""
-    with subprocess.Popen([full_program(), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stderr is not None
-        lines: list[str] = []
+    program = full_program()
+    lines: list[str] = []
+    # Notes go to a file: nobody reads them before the end, and a pipe that is full would stop the program.
+    with (tempfile.TemporaryFile("w+", encoding="utf-8") as beside,
+          subprocess.Popen([program, *arguments], stdout=subprocess.PIPE, stderr=beside, text=True) as process):
+        assert process.stdout is not None
         try:
             for line in process.stdout:
                 lines.append(line)
                 if each_line is not None:
                     each_line(line)
-            notes = process.stderr.read().splitlines()
+            process.wait()
         except BaseException:
             process.terminate()
             raise
+        beside.seek(0)
+        notes = beside.read().splitlines()
     if process.returncode not in codes:
         errors = [line.removeprefix("tessera: ") for line in notes if line.startswith("tessera: ")]
         raise_error(process.returncode, errors[-1] if errors else f"the program ended with {process.returncode}")
