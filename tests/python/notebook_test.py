@@ -18,7 +18,8 @@ class NotebookTest(unittest.TestCase):
                 notebook = nbformat.read(path, as_version=4)
                 nbformat.validate(notebook)
                 self.assertTrue(all(not cell.outputs for cell in notebook.cells if cell.cell_type == "code"), "outputs are left out")
-                NotebookClient(notebook, timeout=300, resources={"metadata": {"path": folder}}).execute()
+                NotebookClient(notebook, timeout=300, resources={"metadata": {"path": folder}},
+                               extra_arguments=["--log-level=ERROR"]).execute()
                 shown = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
                 self.assertTrue(any("text/html" in output.get("data", {}) for output in shown))
                 self.assertEqual([output for output in shown if output.output_type == "error"], [])
