@@ -220,7 +220,8 @@ def train_step(model, mesh, *batch):
     targets = {{"target": batch[0].new_zeros(MICRO_BATCHES), "losses": losses}} if last else {{}}
     model.schedule.step(*inputs, **targets)  # divides gradients by the number of micro-batches
     sum_tied(model, mesh)
-    loss = torch.stack(losses).mean().detach() if last else torch.zeros((), device=batch[0].device, dtype=LOSS_DTYPE)
+    loss = torch.stack(losses).double().mean().detach() if last else torch.zeros((), dtype=torch.float64)
+    loss = loss.to(batch[0].device)
     dist.broadcast(loss, dist.get_global_rank(group, mesh["{0}"].size() - 1), group=group)
     return mean_over_ranks(mesh, loss)
 )";

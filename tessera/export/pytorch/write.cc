@@ -205,8 +205,6 @@ class Writer {
     if (stages()) {
       std::vector<std::string> starts;
       for (const std::string& path : facts_.stage_starts) starts.push_back(quoted(path));
-      const bool wide = storage_dtype(facts_.graph->tensor(facts_.graph->loss).dtype) == DType::kFloat64;
-      out += fmt::format("LOSS_DTYPE = torch.float{}\n", wide ? 64 : 32);
       out += fmt::format("STAGE_STARTS = {}  # with which stages 1, 2, ... begin\n",
                          tuple_of(starts));
     }
