@@ -102,8 +102,10 @@ def verdict(result, dtype):
 
 def sent_by_plan(program, folder, model, plan):
     done = tessera(program, "simulate", folder / f"{model}.pt2", "--plan", PLANS[plan], "--cluster", "dgx-a100:1", "--precision",
-                   "float32", "--json")
+                   "float32", "--batch", models.BATCH, "--json")
     out = {}
+    if done.returncode != 0:
+        return done.stderr.strip()
     for role in json.loads(done.stdout)["roles"]:
         for part in role["traffic"]:
             kind = part["kind"] if part["kind"] in ("all_reduce", "all_gather", "reduce_scatter") else "send"

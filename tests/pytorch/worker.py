@@ -57,7 +57,7 @@ class Sent(TorchDispatchMode):
             kind, sent = "reduce_scatter", share * size(tensors[1] if space_of(name) == "c10d" else tensors[0])
         elif name == "send":
             kind, sent = "send", size(tensors[0])
-        elif name in ("recv", "wait_tensor", "barrier", "broadcast", "scatter", "recv_any_source"):
+        elif name in ("recv", "wait_tensor", "_wrap_tensor_autograd", "barrier", "broadcast", "scatter", "recv_any_source"):
             return
         else:
             kind, sent = name, size(tensors)

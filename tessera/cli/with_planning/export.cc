@@ -189,7 +189,8 @@ Result<int> write_pytorch(const ExportOptions& options) {
   }
   for (const auto& [option, given] :
        {std::pair{"--from", !options.from.empty()}, std::pair{"--check", options.check},
-        std::pair{"--model", !options.model.empty()}, std::pair{"--cluster", !options.cluster.empty()},
+        std::pair{"--model", !options.model.empty()},
+        std::pair{"--cluster", !options.cluster.empty()},
         std::pair{"--plan auto", options.plan == "auto"}}) {
     if (given)
       return invalid_input(fmt::format("export: {} does not go with --to pytorch", option));
@@ -202,10 +203,14 @@ Result<int> write_pytorch(const ExportOptions& options) {
   TESSERA_TRY(const PyTorchFile file, export_pytorch(request));
   if (!options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, file.text));
   if (options.json) {
-    const Json json{{"model", file.model},        {"plan", plan_label(request.plan)},
-                    {"to", kPyTorch},             {"version", kPyTorchVersion},
-                    {"ranks", file.ranks},        {"batch", file.batch},
-                    {"notes", notes_json(file.notes)}, {"text", file.text}};
+    const Json json{{"model", file.model},
+                    {"plan", plan_label(request.plan)},
+                    {"to", kPyTorch},
+                    {"version", kPyTorchVersion},
+                    {"ranks", file.ranks},
+                    {"batch", file.batch},
+                    {"notes", notes_json(file.notes)},
+                    {"text", file.text}};
     return print(dumped(json) + "\n");
   }
   return options.out.empty() ? print(file.text) : 0;

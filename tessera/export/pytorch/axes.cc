@@ -81,9 +81,10 @@ Status find_use(Facts& facts, UsedAxis& axis) {
     return cannot_run(split_place(facts, entry.value_or(-1)), why, nearest);
   };
   if (cuts.experts) {
-    return refuse(cuts.experts,
-                  fmt::format("the axis '{}' cuts experts, which DTensor's styles do not", axis.name),
-                  "whole experts: cut the batch over this axis");
+    return refuse(
+        cuts.experts,
+        fmt::format("the axis '{}' cuts experts, which DTensor's styles do not", axis.name),
+        "whole experts: cut the batch over this axis");
   }
   if (cuts.tokens) {
     return refuse(cuts.tokens,
@@ -107,10 +108,10 @@ Status find_use(Facts& facts, UsedAxis& axis) {
     axis.entry = *cuts.batch;
     return {};  // replicas, until find_rest() finds shards over it
   }
-  return refuse(cuts.small,
-                fmt::format("the axis '{}' cuts neither the batch nor features of products",
-                            axis.name),
-                "a mesh without it");
+  return refuse(
+      cuts.small,
+      fmt::format("the axis '{}' cuts neither the batch nor features of products", axis.name),
+      "a mesh without it");
 }
 
 Status check_pieces(const Facts& facts) {
@@ -199,13 +200,12 @@ Status check_entries(const Facts& facts) {
   for (const ReorderEntry& entry : plan.reorders)
     return refuse(entry.line, fmt::format("dim = \"{}\"", entry.dim), "it reorders no dim",
                   "the plan without it");
-  if (plan.outer)
-    return refuse(0, "outer", "it has no outer steps", "replicas");
+  if (plan.outer) return refuse(0, "outer", "it has no outer steps", "replicas");
   if (!plan.schedule_table.empty())
     return refuse(plan.schedule_line, "schedule", "this file takes no table", "\"1f1b\"");
   if (!plan.device_order.empty())
-    return refuse(plan.device_order.line, "device_order", "its launcher numbers ranks along the mesh",
-                  "the plan without it");
+    return refuse(plan.device_order.line, "device_order",
+                  "its launcher numbers ranks along the mesh", "the plan without it");
   if (plan.micro_batch_dim != "batch")
     return refuse(plan.micro_batches_line, "micro_batch_dim", "micro-batches are of the batch",
                   "\"batch\"");
@@ -244,9 +244,8 @@ int64_t Facts::size_of(AxisUse use) const {
 }
 
 const UsedAxis* Facts::tensor_axis() const {
-  const auto found = std::find_if(axes.begin(), axes.end(), [](const UsedAxis& axis) {
-    return axis.use == AxisUse::kTensor;
-  });
+  const auto found = std::find_if(
+      axes.begin(), axes.end(), [](const UsedAxis& axis) { return axis.use == AxisUse::kTensor; });
   return found == axes.end() ? nullptr : &*found;
 }
 

@@ -49,16 +49,17 @@ struct Facts {
   std::vector<UsedAxis> axes;  // those of more than one rank, in the order of the mesh
   // 0: whole; 1: optimizer state rests in shards; 2: gradients too; 3: parameters too.
   int64_t zero = 0;
-  int zero_entry = -1;       // index of the deciding store entry
-  bool kept = false;         // gathered parameters stay from the forward to the backward pass
-  int64_t kept_pieces = 0;   // in how many pieces of neighbouring ranks they stay; 0: whole
-  bool offload = false;      // parameters, gradients and optimizer state rest on the host
-  std::vector<std::string> units;   // modules that are gathered each at once
+  bool sums_each = false;          // gradients are summed over ranks after each micro-batch
+  int zero_entry = -1;             // index of the deciding store entry
+  bool kept = false;               // gathered parameters stay from the forward to the backward pass
+  int64_t kept_pieces = 0;         // in how many pieces of neighbouring ranks they stay; 0: whole
+  bool offload = false;            // parameters, gradients and optimizer state rest on the host
+  std::vector<std::string> units;  // modules that are gathered each at once
   std::vector<std::string> remade;  // modules that are made again in the backward pass
   int remade_entry = -1;
   std::vector<CutParameter> cut;
   std::vector<Border> enter, leave;
-  bool parallel_loss = false;  // the cross entropy reads classes in pieces
+  bool parallel_loss = false;             // the cross entropy reads classes in pieces
   std::vector<std::string> stage_starts;  // the module with which stage 1, 2, ... begins
   std::vector<std::string> notes;
 

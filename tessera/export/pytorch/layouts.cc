@@ -80,10 +80,10 @@ class Layouts {
         const Over read = itself ? over(op, op.annotation.inputs[i], false) : Over{};
         const auto [at, fresh] = found.try_emplace(parameter->name, read);
         if (fresh || at->second == read) continue;
-        return cannot_run(split_place(facts_, std::max(read.entry, at->second.entry)),
-                          fmt::format("'{}' has one layout, and its readers here want two",
-                                      parameter->name),
-                          "all of them cut alike, or left whole");
+        return cannot_run(
+            split_place(facts_, std::max(read.entry, at->second.entry)),
+            fmt::format("'{}' has one layout, and its readers here want two", parameter->name),
+            "all of them cut alike, or left whole");
       }
     }
     for (const auto& [name, layout] : found) {
@@ -115,8 +115,8 @@ class Layouts {
                         module));
       }
     }
-    return invalid_input(fmt::format("{}: a dim of '{}' is not published", facts_.plan.file,
-                                     parameter.name));
+    return invalid_input(
+        fmt::format("{}: a dim of '{}' is not published", facts_.plan.file, parameter.name));
   }
 
   // ---- activations
@@ -156,16 +156,14 @@ class Layouts {
     }
     if (wanted.empty() && !made.partial) return;
     Over target = wanted.empty() ? Over{} : wanted.front().second;
-    const bool alike = std::all_of(wanted.begin(), wanted.end(), [&](const auto& one) {
-      return one.second == target;
-    });
+    const bool alike = std::all_of(wanted.begin(), wanted.end(),
+                                   [&](const auto& one) { return one.second == target; });
     if (alike && target == made) return;
     const std::string& module = modules_.of(op);
-    const bool leaves =
-        !module.empty() && module != modules_.block(op.block) &&
-        std::none_of(wanted.begin(), wanted.end(), [&](const auto& one) {
-          return inside(modules_.of(*one.first), module);
-        });
+    const bool leaves = !module.empty() && module != modules_.block(op.block) &&
+                        std::none_of(wanted.begin(), wanted.end(), [&](const auto& one) {
+                          return inside(modules_.of(*one.first), module);
+                        });
     if (leaves && (alike || made.partial)) {
       add(facts_.leave, module, target, target.dim < 0 ? 0 : module_dim(op, made_dims, target.dim));
       return;

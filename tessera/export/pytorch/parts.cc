@@ -24,9 +24,8 @@ std::vector<std::string> chain_of(const std::string& module) {
 }
 
 bool weighs(const Facts& facts, const Op& op) {
-  return std::any_of(op.inputs.begin(), op.inputs.end(), [&](TensorId id) {
-    return parameter_read(*facts.graph, id) != nullptr;
-  });
+  return std::any_of(op.inputs.begin(), op.inputs.end(),
+                     [&](TensorId id) { return parameter_read(*facts.graph, id) != nullptr; });
 }
 
 }  // namespace
@@ -64,8 +63,9 @@ Status find_remade(Facts& facts, const ModulePaths& modules) {
   }
   std::set<TensorId> left = wanted;
   for (const auto& [module, remade] : remakes) {  // in the order of paths: outer modules first
-    const bool covered = std::any_of(facts.remade.begin(), facts.remade.end(),
-                                     [&](const std::string& outer) { return inside(module, outer); });
+    const bool covered =
+        std::any_of(facts.remade.begin(), facts.remade.end(),
+                    [&](const std::string& outer) { return inside(module, outer); });
     if (!remade || covered) continue;
     facts.remade.push_back(module);
   }
@@ -76,11 +76,12 @@ Status find_remade(Facts& facts, const ModulePaths& modules) {
     }
   }
   if (!left.empty()) {
-    return cannot_run(store_place(facts, facts.resolved.tensors[left.begin()->index()].recompute_entry),
-                      fmt::format("torch.utils.checkpoint makes whole modules again, and '{}' lies "
-                                  "in none that is",
-                                  graph.tensor(*left.begin()).name),
-                      "recompute=full (all of the blocks but what leaves them)");
+    return cannot_run(
+        store_place(facts, facts.resolved.tensors[left.begin()->index()].recompute_entry),
+        fmt::format("torch.utils.checkpoint makes whole modules again, and '{}' lies "
+                    "in none that is",
+                    graph.tensor(*left.begin()).name),
+        "recompute=full (all of the blocks but what leaves them)");
   }
   if (facts.size_of(AxisUse::kStages) > 1) {
     return cannot_run(store_place(facts, facts.remade_entry),
@@ -110,10 +111,9 @@ Status find_stages(Facts& facts, const ModulePaths& modules) {
   }
   std::vector<std::string> known = {"gpipe", "1f1b", "interleaved"};
   if (std::find(known.begin(), known.end(), facts.plan.schedule) == known.end()) {
-    return cannot_run(
-        fmt::format("{}:{} (schedule = \"{}\")", facts.plan.file, facts.plan.schedule_line,
-                    facts.plan.schedule),
-        "this file takes the schedules " + join(known, ", "), "1f1b");
+    return cannot_run(fmt::format("{}:{} (schedule = \"{}\")", facts.plan.file,
+                                  facts.plan.schedule_line, facts.plan.schedule),
+                      "this file takes the schedules " + join(known, ", "), "1f1b");
   }
   const int64_t ranks = facts.size_of(AxisUse::kStages);
   for (int64_t stage = 0; stage < stages; ++stage) {
@@ -184,6 +184,15 @@ Result<Facts> find_facts(const ExportQuestion& question) {
       (!facts.plan.prefetch || facts.plan.prefetch->ahead != 1)) {
     facts.notes.emplace_back(
         "fully_shard gathers a unit at a time and the next one ahead; the plan gathers otherwise");
+  }
+  // A loss that is a mean over the targets that count needs all micro-batches at once here.
+  if (const auto compiled =
+          question.compiler->compile(question.model, facts.plan, question.compute);
+      !compiled) {
+    facts.notes.push_back(fmt::format(
+        "Tessera does not run this plan itself ({}); what PyTorch computes is the mean of the "
+        "micro-batches",
+        compiled.error().message));
   }
   return facts;
 }

@@ -102,14 +102,21 @@ Status find_rest(Facts& facts) {
     facts.zero_entry = shards->entry;
   }
   if (facts.zero == 3 && parameters.whole != nullptr) {
-    return cannot_run(store_place(facts, facts.zero_entry),
-                      fmt::format("fully_shard shards all parameters; '{}' rests whole",
-                                  parameters.whole->name),
-                      "tensors = \"role:parameter\"");
+    return cannot_run(
+        store_place(facts, facts.zero_entry),
+        fmt::format("fully_shard shards all parameters; '{}' rests whole", parameters.whole->name),
+        "tensors = \"role:parameter\"");
   }
   std::set<std::string> sharded = states.axes;
   sharded.insert(gradients.axes.begin(), gradients.axes.end());
   if (facts.zero == 3) sharded = parameters.axes;
+  facts.sums_each = !gradients.axes.empty();
+  if (states.axes != sharded || (facts.sums_each && gradients.axes != sharded)) {
+    return cannot_run(store_place(facts, std::max(states.entry, gradients.entry)),
+                      "fully_shard cuts optimizer state and gradients over the axes of their "
+                      "parameters",
+                      "the same `over` for optimizer.*, role:gradient and role:parameter");
+  }
   for (UsedAxis& axis : facts.axes) {
     if (!sharded.contains(axis.name)) continue;
     if (axis.use == AxisUse::kReplicas) axis.use = AxisUse::kShards;

@@ -23,6 +23,19 @@ std::string tuple_of(const std::vector<std::string>& items) {
   return fmt::format("({}{})", join(items, ", "), items.size() == 1 ? "," : "");
 }
 
+// Returns the text in lines of at most 100 characters.
+std::string wrapped(const std::string& text) {
+  std::string out, line;
+  for (const std::string& word : split_text(text, ' ')) {
+    if (!line.empty() && line.size() + 1 + word.size() > 100) {
+      out += line + "\n";
+      line.clear();
+    }
+    line += (line.empty() ? "" : " ") + word;
+  }
+  return out + line + "\n";
+}
+
 std::string placement(std::optional<int64_t> dim) {
   return dim ? fmt::format("Shard({})", *dim) : "Replicate()";
 }
@@ -33,8 +46,8 @@ struct Row {
 };
 
 // Writes a table as a dict. Rows of blocks are one comprehension if all blocks have them.
-std::string table(const std::string& name, const std::string& comment,
-                  const std::vector<Row>& rows, const ModulePaths& modules) {
+std::string table(const std::string& name, const std::string& comment, const std::vector<Row>& rows,
+                  const ModulePaths& modules) {
   if (rows.empty()) return fmt::format("{} = {{}}  # {}\n", name, comment);
   std::map<std::string, std::map<std::string, int64_t>> of_blocks;  // rest of a path: value: count
   const auto split = [&](const Row& row) -> std::optional<std::string> {
@@ -50,8 +63,7 @@ std::string table(const std::string& name, const std::string& comment,
   }
   const auto common = [&](const std::string& rest) {
     const auto& values = of_blocks.at(rest);
-    return modules.blocks() > 1 && values.size() == 1 &&
-           values.begin()->second == modules.blocks();
+    return modules.blocks() > 1 && values.size() == 1 && values.begin()->second == modules.blocks();
   };
   std::string own, inner;
   std::set<std::string> written;
@@ -151,7 +163,7 @@ class Writer {
         "        optimizer.zero_grad()\n",
         label_, ranks, ranks, stages() ? ", *parallel.local_batch(mesh, *batch)" : "",
         facts_.model->batch);
-    for (const std::string& note : facts_.notes) out += fmt::format("\nNote: {}.\n", note);
+    for (const std::string& note : facts_.notes) out += "\n" + wrapped("Note: " + note + ".");
     out += "\"\"\"\n\n";
     std::set<std::string> plain, from;
     if (!facts_.remade.empty()) plain.insert("import functools");
@@ -161,12 +173,13 @@ class Writer {
     out += "import torch\nimport torch.distributed as dist\n";
     from.insert("from torch.distributed.device_mesh import init_device_mesh");
     if (fully_shards()) {
-      from.insert(fmt::format(
-          "from torch.distributed.fsdp import {}MixedPrecisionPolicy, fully_shard",
-          facts_.offload ? "CPUOffloadPolicy, " : ""));
+      from.insert(
+          fmt::format("from torch.distributed.fsdp import {}MixedPrecisionPolicy, fully_shard",
+                      facts_.offload ? "CPUOffloadPolicy, " : ""));
     }
     if (tensor()) {
-      from.insert("from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor");
+      from.insert(
+          "from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor");
       from.insert("from torch.distributed.tensor.experimental import implicit_replication");
       if (facts_.parallel_loss)
         from.insert("from torch.distributed.tensor.parallel import loss_parallel");
@@ -174,8 +187,8 @@ class Writer {
     }
     if (stages()) {
       from.insert("from torch.distributed.tensor import DTensor");
-      from.insert(fmt::format("from torch.distributed.pipelining import PipelineStage, {}",
-                              schedule()));
+      from.insert(
+          fmt::format("from torch.distributed.pipelining import PipelineStage, {}", schedule()));
     }
     if (!facts_.remade.empty()) from.insert("from torch.utils.checkpoint import checkpoint");
     for (const std::string& line : from) out += line + "\n";
@@ -205,17 +218,16 @@ class Writer {
     if (stages()) {
       std::vector<std::string> starts;
       for (const std::string& path : facts_.stage_starts) starts.push_back(quoted(path));
-      out += fmt::format("STAGE_STARTS = {}  # with which stages 1, 2, ... begin\n",
-                         tuple_of(starts));
+      out +=
+          fmt::format("STAGE_STARTS = {}  # with which stages 1, 2, ... begin\n", tuple_of(starts));
     }
     return out;
   }
 
   std::string shard_settings() const {
     const Plan& plan = facts_.plan;
-    const std::string line =
-        line_of(facts_.zero_entry < 0 ? 0
-                                      : plan.stores[static_cast<size_t>(facts_.zero_entry)].line);
+    const std::string line = line_of(
+        facts_.zero_entry < 0 ? 0 : plan.stores[static_cast<size_t>(facts_.zero_entry)].line);
     std::string out, after;
     if (facts_.zero < 3) {
       after = "False";
@@ -229,14 +241,16 @@ class Writer {
                                        : "parameters are gathered for each pass",
                        line);
     if (!stages())
-    out += fmt::format("SYNC_EVERY = {}  # whether gradients are summed over ranks after each "
-                       "micro-batch, or after the last{}\n",
-                       facts_.zero >= 2 ? "True" : "False", line);
+      out += fmt::format(
+          "SYNC_EVERY = {}  # whether gradients are summed over ranks after each "
+          "micro-batch, or after the last{}\n",
+          facts_.sums_each ? "True" : "False", line);
     const auto dtype = [](DType type) { return fmt::format("torch.{}", dtype_name(type)); };
     const DType gradient = plan.precision.gradient.value_or(DType::kFloat32);
     out += fmt::format(
         "PRECISION = MixedPrecisionPolicy({})\n",
-        narrow() ? fmt::format("param_dtype=torch.bfloat16, reduce_dtype={}", dtype(gradient)) : "");
+        narrow() ? fmt::format("param_dtype=torch.bfloat16, reduce_dtype={}", dtype(gradient))
+                 : "");
     if (!stages()) {
       if (facts_.units.empty()) {
         out += "UNITS = ()  # modules that are gathered each at once: the whole model alone\n";
@@ -258,11 +272,11 @@ class Writer {
       leave.push_back({border.module, placement(border.dim)});
     const std::string axis = tensor()->name;
     return table("CUT",
-                 fmt::format("Parameters in pieces over '{}'{}. All others are whole.", axis,
-                             tensor()->entry < 0
-                                 ? ""
-                                 : line_of(facts_.plan.splits[static_cast<size_t>(tensor()->entry)]
-                                               .line)),
+                 fmt::format(
+                     "Parameters in pieces over '{}'{}. All others are whole.", axis,
+                     tensor()->entry < 0
+                         ? ""
+                         : line_of(facts_.plan.splits[static_cast<size_t>(tensor()->entry)].line)),
                  cut, modules_) +
            table("ENTERS", "How activations lie that enter these modules.", enter, modules_) +
            table("LEAVES", "How activations lie that leave these modules.", leave, modules_);
@@ -273,7 +287,8 @@ class Writer {
     for (const std::string& name : names_) names.push_back(quoted(name));
     const bool one = std::find(names_.begin(), names_.end(), kWhole) != names_.end();
     return fmt::format(
-               "\n\ndef make_mesh(device_type=\"cuda\"):\n    \"\"\"Returns the plan's mesh.{}\"\"\"\n"
+               "\n\ndef make_mesh(device_type=\"cuda\"):\n    \"\"\"Returns the plan's "
+               "mesh.{}\"\"\"\n"
                "    return init_device_mesh(device_type, {}, mesh_dim_names={})\n",
                one ? " `whole` is one rank: replicas are shards in one piece." : "",
                tuple_of(sizes_), tuple_of(names)) +
@@ -291,7 +306,8 @@ class Writer {
 
   std::string parallelize() const {
     std::string out =
-        "\n\ndef parallelize(model, mesh):\n    \"\"\"Makes this rank's part of the model, in place, "
+        "\n\ndef parallelize(model, mesh):\n    \"\"\"Makes this rank's part of the model, in "
+        "place, "
         "and returns it. Call it before the optimizer is made.\"\"\"\n";
     if (tensor()) out += fmt::format("    lay_out(model, mesh[\"{}\"])\n", tensor()->name);
     if (!facts_.remade.empty()) out += "    remake(model)\n";
@@ -307,16 +323,16 @@ class Writer {
           "    \"\"\"Plain tensors beside DTensors are the same on all ranks{}.\"\"\"\n"
           "    with contextlib.ExitStack() as stack:\n"
           "        stack.enter_context(implicit_replication())\n{}"
-          "        if mesh.device_type == \"cpu\":  # DTensor has no rule for the CPU's fused attention\n"
+          "        if mesh.device_type == \"cpu\":  # DTensor has no rule for the CPU's fused "
+          "attention\n"
           "            stack.enter_context(sdpa_kernel(SDPBackend.MATH))\n"
           "        yield\n",
           facts_.parallel_loss ? "; the loss reads classes in pieces" : "",
           facts_.parallel_loss ? "        stack.enter_context(loss_parallel())\n" : "");
     }
-    return out +
-           fmt::format(kStep, tensor() ? "running(mesh)" : "contextlib.nullcontext()",
-                       fully_shards() ? kSync : "",
-                       tensor() ? "loss.detach().full_tensor()" : "loss.detach()");
+    return out + fmt::format(kStep, tensor() ? "running(mesh)" : "contextlib.nullcontext()",
+                             fully_shards() ? kSync : "",
+                             tensor() ? "loss.detach().full_tensor()" : "loss.detach()");
   }
 
   std::string schedule() const {
@@ -328,8 +344,8 @@ class Writer {
   std::string parallelize_stages() const {
     const bool several = schedule() == "ScheduleInterleaved1F1B";
     return fmt::format(kParallelizeStages, facts_.plan.stage_axis,
-                       fully_shards() ? shard_call("stage") : "stage",
-                       schedule(), several ? "parts" : "parts[0]");
+                       fully_shards() ? shard_call("stage") : "stage", schedule(),
+                       several ? "parts" : "parts[0]");
   }
 
   const Facts& facts_;
@@ -349,8 +365,7 @@ Result<PyTorchFile> export_pytorch(const ExportRequest& request) {
   TESSERA_TRY(const int64_t batch, compiler.batch_of(request.model, request.batch, 0, dtype));
   TESSERA_TRY(const auto model, compiler.model(request.model, std::max<int64_t>(batch, 1), dtype));
   TESSERA_TRY(PlanText plan, load_plan_text(request.plan, model->graph, "", compute));
-  TESSERA_TRY(const pytorch::Facts facts,
-              pytorch::find_facts({model, plan, compute, &compiler}));
+  TESSERA_TRY(const pytorch::Facts facts, pytorch::find_facts({model, plan, compute, &compiler}));
   const pytorch::ModulePaths modules(*facts.graph);
   PyTorchFile out;
   out.text = pytorch::Writer(facts, modules, plan_label(request.plan)).text();
