@@ -28,7 +28,7 @@ struct PyTorchFile {
   int64_t ranks = 1, batch = 0;
   std::string model;  // its spec
 };
-// Errors, one line: the plan does not fit the model; the model was not imported from a module;
+// Writes the file. Errors, one line: the plan does not fit the model; the model was not imported from a module;
 // PyTorch cannot run an entry of the plan (the error has its file:line and the nearest plan).
 Result<PyTorchFile> export_pytorch(const ExportRequest& request);
 

@@ -74,6 +74,7 @@ ARCHITECTURES = {
     "own_manual": layers(block=lambda: own.ManualBlock(32, 4, LENGTH)),
     "own_tied": layers(block=lambda: own.ManualBlock(32, 4, LENGTH), tied=True),
     "own_fused": layers(block=lambda: own.FusedBlock(32, 4)),
+    "own_deep": layers(block=lambda: own.ManualBlock(32, 4, LENGTH), layers=4),
     "own_mixer": lambda: own.Mixer(width=16, classes=8),
 }
 

@@ -29,13 +29,32 @@ PLANS = {
     "tensor": "megatron(tp=2)",
     "sequence": "megatron(tp=2,sequence_shard=true)",
     "two_axes": "megatron(tp=2,dp=4,zero=1,micro_batches=2)",
-    "pipeline": "megatron(pp=2,dp=2,micro_batches=2)",
+    "pipeline": """# pipeline
+mesh = { pp = 2, dp = 2 }
+micro_batches = 2
+split = [ { ops = "*", dim = "batch", over = "dp" } ]
+stage = [ { ops = "{embed,blocks.0}", at = 0 }, { ops = "blocks.1", at = 1 } ]
+""",
 }
+# More plans, of a few models.
+MORE = {
+    "recompute": ("megatron(tp=2,dp=2,recompute=full)", ("llama", "own_manual")),
+    "kept_pieces": ("fsdp(dp=4,reshard_after_forward=2,micro_batches=2)", ("llama", "own_manual")),
+    "accumulate": ("fsdp(dp=2,replicas=2,accumulate=whole,micro_batches=2)", ("own_manual",)),
+    "interleaved": ("megatron(pp=2,chunks=2,schedule=interleaved,micro_batches=2)", ("own_deep",)),
+    "mlp": ("""# mlp
+mesh = { tp = 2 }
+split = [ { ops = "blocks.*.mlp", dim = "ffn", over = "tp" }, { ops = "{embed,head,loss}", dim = "vocab", over = "tp" } ]
+""", ("gpt2", "own_fused")),
+}
+TEXTS = {**PLANS, **{name: text for name, (text, _) in MORE.items()}}
+ALL = [f"{model}:{plan}" for model in models.ARCHITECTURES for plan in TEXTS
+       if (model != "own_deep" or plan in ("pipeline", "interleaved")) and model in MORE.get(plan, ("", [model]))[1]]
 QUICK = ("llama:replicas", "llama:zero3", "llama:sequence", "own_tied:pipeline")
 
 
 def chosen():
-    names = [f"{model}:{plan}" for model in models.ARCHITECTURES for plan in PLANS]
+    names = ALL
     if "TESSERA_CASES" in os.environ:
         wanted = os.environ["TESSERA_CASES"].split(",")
         return [name for name in names if name in wanted or name.split(":")[0] in wanted or name.split(":")[1] in wanted]
@@ -54,7 +73,7 @@ def write_cases(program, folder, names):
         torch.export.save(torch.export.export(models.make(model), models.batch(model)), archive)
         for plan in (name.split(":")[1] for name in names if name.split(":")[0] == model):
             file = folder / f"{model}_{plan}.py"
-            done = tessera(program, "export", archive, "--plan", PLANS[plan], "--to", "pytorch", "--out", file, "--json")
+            done = tessera(program, "export", archive, "--plan", TEXTS[plan], "--to", "pytorch", "--out", file, "--json")
             if done.returncode != 0:
                 line = done.stderr.strip().replace(str(folder) + "/", "")
                 assert done.returncode == 2 and "\n" not in line and not file.exists(), done.stderr
@@ -101,7 +120,7 @@ def verdict(result, dtype):
 
 
 def sent_by_plan(program, folder, model, plan):
-    done = tessera(program, "simulate", folder / f"{model}.pt2", "--plan", PLANS[plan], "--cluster", "dgx-a100:1", "--precision",
+    done = tessera(program, "simulate", folder / f"{model}.pt2", "--plan", TEXTS[plan], "--cluster", "dgx-a100:1", "--precision",
                    "float32", "--batch", models.BATCH, "--json")
     out = {}
     if done.returncode != 0:
@@ -138,8 +157,7 @@ def main():
     if "TESSERA_REWRITE_GOLDEN" in os.environ:
         expected.update(lines)
         head = [line for line in TABLE.read_text().splitlines() if line.startswith("#")]
-        order = [f"{model}:{plan}" for model in models.ARCHITECTURES for plan in PLANS]
-        TABLE.write_text("\n".join(head + [f"{name} {expected[name]}" for name in order if name in expected]) + "\n")
+        TABLE.write_text("\n".join(head + [f"{name} {expected[name]}" for name in ALL if name in expected]) + "\n")
         return 0
     wrong = [f"{name}: expected {expected.get(name)}, found {line}" for name, line in lines.items() if expected.get(name) != line]
     print("\n".join(wrong) or f"{len(lines)} cases as expected")

@@ -136,7 +136,7 @@ def run(case):
 def main():
     cases, out = sys.argv[1], sys.argv[2]
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=90))
+    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=600))
     for case in json.loads(open(cases, encoding="utf-8").read()):
         try:
             with models.wide() if case["dtype"] == "float64" else contextlib.nullcontext():

@@ -1,4 +1,5 @@
-// What each axis of the mesh is for, and what no PyTorch runs whatever the layouts are.
+// Finds what each axis of the mesh is for, and refuses what PyTorch cannot run whatever the layouts
+// are.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,7 +18,8 @@ std::string at_line(const Facts& facts, int line, const std::string& entry) {
   return fmt::format("{} ({})", where, entry);
 }
 
-// What the ops say that an axis cuts. Each number is the split entry that says it; unset: none.
+// `Cuts` lists what an axis cuts of ops. Each number is the split entry that says so; unset: the axis
+// cuts none of it.
 struct Cuts {
   std::optional<int> batch, features, experts, tokens, small;
   static void take(std::optional<int>& what, int entry) {

@@ -1,4 +1,4 @@
-// What the PyTorch of a plan must say, found in the plan's layouts of ops and tensors and not by the
+// Facts are what the PyTorch of a plan must say. They are found in the plan's layouts of ops and tensors and not by the
 // names of recipes, axes or models: what each axis of the mesh is for, which dim of which parameter
 // is cut, where activations change their layout, which modules are made again, where stages begin.
 //

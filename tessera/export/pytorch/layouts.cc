@@ -160,7 +160,7 @@ class Layouts {
                                    [&](const auto& one) { return one.second == target; });
     if (alike && target == made) return;
     const std::string& module = modules_.of(op);
-    const bool leaves = !module.empty() && module != modules_.block(op.block) &&
+    const bool leaves = !module.empty() && modules_.owns(module) &&
                         std::none_of(wanted.begin(), wanted.end(), [&](const auto& one) {
                           return inside(modules_.of(*one.first), module);
                         });

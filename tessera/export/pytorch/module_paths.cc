@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kConstants = "constants.";
 
-// The scopes that an import puts before the paths of modules.
+// Returns the path, and the path without each of the scopes that an import may have put before it.
 std::vector<std::string> without_scopes(const std::string& path,
                                         const std::vector<std::string_view>& scopes) {
   std::vector<std::string> out{path};
@@ -58,6 +58,7 @@ ModulePaths::ModulePaths(const Graph& forward) {
   known_.insert("");
   for (const Tensor& tensor : forward.tensors()) {
     if (tensor.role != Role::kParameter || is_constant(tensor)) continue;
+    owners_.insert(parent_of(tensor.name));
     for (std::string path = parent_of(tensor.name); !path.empty(); path = parent_of(path))
       known_.insert(path);
   }

@@ -32,6 +32,8 @@ class ModulePaths {
   const std::string& of(const Op& op) const { return of_[op.id.index()]; }
   // Returns the module of a repeated block; "" if the ops of the block have no module of their own.
   std::string block(int number) const;
+  // Returns whether a parameter is the module's own, and not that of a module inside it.
+  bool owns(const std::string& module) const { return owners_.contains(module); }
   int64_t blocks() const { return blocks_; }
   const std::string& list() const { return list_; }  // the module before the number of a block
 
@@ -39,7 +41,7 @@ class ModulePaths {
   std::string find(const Graph& forward, const Op& op) const;
   std::string deepest(const std::string& path) const;  // the longest known module around a path
 
-  std::set<std::string, std::less<>> known_;
+  std::set<std::string, std::less<>> known_, owners_;
   std::vector<std::string> of_;  // by op
   std::string list_;
   int64_t blocks_ = 0;

@@ -47,6 +47,12 @@ def lay_out(model, mesh):
         for name, buffer in list(module.named_buffers(recurse=False)):
             module._buffers[name] = distribute_tensor(buffer, mesh, [Replicate()])
 
+    def as_dtensors(module, args):
+        is_real = [isinstance(arg, torch.Tensor) and arg.is_floating_point() for arg in args]
+        return tuple(
+            DTensor.from_local(arg, mesh, [Replicate()]) if real else arg for arg, real in zip(args, is_real)
+        )
+
     def on_enter(layout):
         def hook(module, args):
             return tuple(pinned(arg, layout) if isinstance(arg, DTensor) else arg for arg in args)
@@ -56,6 +62,7 @@ def lay_out(model, mesh):
     def on_leave(layout):
         return lambda module, args, output: pinned(output, layout)
 
+    model.register_forward_pre_hook(as_dtensors)
     for path, placement in ENTERS.items():
         model.get_submodule(path).register_forward_pre_hook(on_enter([placement]))
     for path, placement in LEAVES.items():
@@ -88,7 +95,7 @@ def shard(stage, mesh, **options):
     return fully_shard(stage, mesh=mesh, reshard_after_forward=RESHARD_AFTER_FORWARD, mp_policy=PRECISION, **options)
 )";
 
-// Of a step: the context of a pass, what is said before it, the loss as a plain tensor.
+// A step. To fill in: the context of a pass, what is said before it, the loss as a plain tensor.
 inline constexpr const char* kSync = R"(
         last = number + 1 == MICRO_BATCHES
         model.set_requires_gradient_sync(SYNC_EVERY or last)
@@ -153,7 +160,7 @@ def cut_into_stages(model, example):
             if here or (node.op == "get_attr" and any(stage_of.get(user) == number for user in node.users)):
                 copies[node] = graph.node_copy(node, lambda source: copies[source])
         if number < stage:
-            graph.output(tuple(copies[node] for node in leaves))
+            graph.output(tuple(graph.call_method("contiguous", (copies[node],)) for node in leaves))
             made = tuple(like(node) for node in leaves)
         else:  # the loss, as a vector, so that those of micro-batches can be joined
             graph.output(graph.call_method("reshape", (copies[output.args[0][0]], (1,))))
