@@ -61,9 +61,9 @@ std::vector<Finding> unequal_pieces(const Compiled& compiled) {
       }
       const OpDim& dim = op.annotation.dims[d];
       if (dim.size % pieces == 0) continue;
-      lines.insert(fmt::format("this does not divide: {} = {} over {} = {}; the largest piece has {}",
-                               dim.name, dim.size, join(axes, " x "), pieces,
-                               (dim.size + pieces - 1) / pieces));
+      lines.insert(fmt::format(
+          "this does not divide: {} = {} over {} = {}; the largest piece has {}", dim.name,
+          dim.size, join(axes, " x "), pieces, (dim.size + pieces - 1) / pieces));
     }
   }
   std::vector<Finding> out;
@@ -86,10 +86,11 @@ std::optional<Finding> memory_of(const Simulation& simulation, const Cluster& cl
   const auto room = find_room(simulation, cluster);
   if (!room) return std::nullopt;
   const std::string amount = memory_text(static_cast<double>(std::abs(room->free_bytes)));
-  if (room->free_bytes < 0) return Finding{"memory", false, "this does not fit: it misses " + amount};
-  return Finding{"memory", true,
-                 fmt::format("this fits by {}{}", amount,
-                             room->is_tight() ? ", which is tight" : "")};
+  if (room->free_bytes < 0)
+    return Finding{"memory", false, "this does not fit: it misses " + amount};
+  return Finding{
+      "memory", true,
+      fmt::format("this fits by {}{}", amount, room->is_tight() ? ", which is tight" : "")};
 }
 
 Status verify_programs(const Lowering& lowering, int64_t ranks) {
@@ -103,11 +104,16 @@ Status verify_programs(const Lowering& lowering, int64_t ranks) {
   return {};
 }
 
-Finding better_plan(const PlanQuestion& question, double step_s) {
+// `fits`: whether the plan that is checked fits into the memory.
+Finding better_plan(const PlanQuestion& question, double step_s, bool fits) {
   const auto answer = find_plan(question, "auto");
   if (!answer) return {"best", true, "no other plan was searched: " + answer.error().message};
   if (!answer->best) return {"best", true, "the search found no plan that fits"};
   const PlanCandidate& best = answer->simulated[*answer->best];
+  if (!fits) {
+    return {"best", false,
+            fmt::format("a plan that fits: {} takes {:.4g} s", best.name(), *best.step_s)};
+  }
   if (*best.step_s >= step_s) {
     return {"best", true,
             fmt::format("the search found none faster ({}: {:.4g} s)", best.name(), *best.step_s)};
@@ -126,7 +132,8 @@ Result<int> run_check(const CheckOptions& given) {
     framework = i;
   }
   if (framework == kFrameworks.size())
-    return invalid_input("check: expected one of --torchtitan, --megatron, --deepspeed with a file");
+    return invalid_input(
+        "check: expected one of --torchtitan, --megatron, --deepspeed with a file");
   const ExportTarget& target = *find_export_target(kFrameworks[framework]);
   const std::string& file = given.files[framework];
   TESSERA_TRY(const std::string model, planned_model(given.model));
@@ -137,9 +144,10 @@ Result<int> run_check(const CheckOptions& given) {
   const ExportSettings& settings = read->settings;
   const int64_t ranks = settings.ranks();
   if (ranks > devices) {
-    return invalid_input(fmt::format("check: {} asks for {} ranks: expected at most the {} devices "
-                                     "of {}",
-                                     file, ranks, devices, machine.name));
+    return invalid_input(
+        fmt::format("check: {} asks for {} ranks: expected at most the {} devices "
+                    "of {}",
+                    file, ranks, devices, machine.name));
   }
   PricingOptions priced = given.pricing;
   if (priced.style.empty()) priced.style = target.style;
@@ -151,22 +159,22 @@ Result<int> run_check(const CheckOptions& given) {
               compile({model, read->plan_text, settings.batch, pricing.precision}));
   SimulateOptions options;
   options.style = pricing.style;
-  TESSERA_TRY(const Simulation simulation,
-              simulate(*compiled.lowering, pricing.cluster, options));
+  TESSERA_TRY(const Simulation simulation, simulate(*compiled.lowering, pricing.cluster, options));
   std::vector<Finding> findings = unequal_pieces(compiled);
   if (findings.empty()) findings.push_back({"divides", true, "all sizes divide"});
   findings.push_back(idle_devices(ranks, pricing.cluster));
   const auto verified = verify_programs(*compiled.lowering, ranks);
   findings.push_back({"verified", verified.has_value(),
                       verified ? "the verifier accepts its programs" : verified.error().message});
-  if (const auto memory = memory_of(simulation, pricing.cluster)) findings.push_back(*memory);
+  const auto memory = memory_of(simulation, pricing.cluster);
+  if (memory) findings.push_back(*memory);
   PlanQuestion question;
   question.model = model;
   question.batch = settings.batch;
   question.cluster = &pricing.cluster;
   question.options.style = pricing.style;
   TESSERA_TRY(question.compute, parse_dtype(pricing.precision));
-  findings.push_back(better_plan(question, simulation.step_time_s));
+  findings.push_back(better_plan(question, simulation.step_time_s, !memory || memory->good));
   const bool bad = std::any_of(findings.begin(), findings.end(), [](const Finding& finding) {
     return !finding.good && (finding.what == "memory" || finding.what == "verified");
   });
@@ -180,13 +188,14 @@ Result<int> run_check(const CheckOptions& given) {
                                {"unread", read->unread},
                                {"plan", read->plan_text}};
     for (const Finding& finding : findings)
-      out["findings"].push_back({{"of", finding.what}, {"ok", finding.good}, {"text", finding.text}});
+      out["findings"].push_back(
+          {{"of", finding.what}, {"ok", finding.good}, {"text", finding.text}});
     const int printed = print(dumped(out) + "\n");
     return printed != 0 ? printed : (bad ? 1 : 0);
   }
   for (const std::string& line : read->unread) fmt::print(stderr, "note: {}\n", message_line(line));
-  std::string text = fmt::format("{} ({}): {}\nstep      {:.4g} s on {}, {} ranks, batch {}\n", file,
-                                 target.name, settings.str(), simulation.step_time_s,
+  std::string text = fmt::format("{} ({}): {}\nstep      {:.4g} s on {}, {} ranks, batch {}\n",
+                                 file, target.name, settings.str(), simulation.step_time_s,
                                  pricing.cluster.name, ranks, settings.batch);
   for (const Finding& finding : findings)
     text += fmt::format("{:<9} {}\n", finding.what, finding.text);
@@ -205,8 +214,9 @@ void add_check(Commands& commands) {
   command.option("--torchtitan", options->files[0], "A configuration of TorchTitan (TOML, Python)");
   command.option("--megatron", options->files[1], "A script that starts Megatron-LM");
   command.option("--deepspeed", options->files[2], "A configuration of DeepSpeed (JSON)");
-  command.option("--cluster", options->cluster,
-                 "Machine: a preset and its nodes (dgx-a100:8), local, or a TOML file")
+  command
+      .option("--cluster", options->cluster,
+              "Machine: a preset and its nodes (dgx-a100:8), local, or a TOML file")
       .required();
   command
       .option("--ranks", options->ranks,
