@@ -75,7 +75,7 @@ ARCHITECTURES = {
     "own_tied": layers(block=lambda: own.ManualBlock(32, 4, LENGTH), tied=True),
     "own_fused": layers(block=lambda: own.FusedBlock(32, 4)),
     "own_deep": layers(block=lambda: own.ManualBlock(32, 4, LENGTH), layers=4),
-    "own_mixer": lambda: own.Mixer(width=32, classes=8),
+    "own_mixer": lambda: own.Mixer(width=16, classes=8),
 }
 
 

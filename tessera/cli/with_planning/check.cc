@@ -131,9 +131,10 @@ Result<int> run_check(const CheckOptions& given) {
       return invalid_input("check: expected one configuration, found two");
     framework = i;
   }
-  if (framework == kFrameworks.size())
+  if (framework == kFrameworks.size()) {
     return invalid_input(
         "check: expected one of --torchtitan, --megatron, --deepspeed with a file");
+  }
   const ExportTarget& target = *find_export_target(kFrameworks[framework]);
   const std::string& file = given.files[framework];
   TESSERA_TRY(const std::string model, planned_model(given.model));
@@ -187,9 +188,10 @@ Result<int> run_check(const CheckOptions& given) {
                                {"priced_with", pricing.said},
                                {"unread", read->unread},
                                {"plan", read->plan_text}};
-    for (const Finding& finding : findings)
+    for (const Finding& finding : findings) {
       out["findings"].push_back(
           {{"of", finding.what}, {"ok", finding.good}, {"text", finding.text}});
+    }
     const int printed = print(dumped(out) + "\n");
     return printed != 0 ? printed : (bad ? 1 : 0);
   }

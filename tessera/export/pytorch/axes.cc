@@ -199,18 +199,21 @@ Status check_entries(const Facts& facts) {
                         "the plan's mesh for all stages");
     }
   }
-  for (const ReorderEntry& entry : plan.reorders)
+  for (const ReorderEntry& entry : plan.reorders) {
     return refuse(entry.line, fmt::format("dim = \"{}\"", entry.dim), "it reorders no dim",
                   "the plan without it");
+  }
   if (plan.outer) return refuse(0, "outer", "it has no outer steps", "replicas");
   if (!plan.schedule_table.empty())
     return refuse(plan.schedule_line, "schedule", "this file takes no table", "\"1f1b\"");
-  if (!plan.device_order.empty())
+  if (!plan.device_order.empty()) {
     return refuse(plan.device_order.line, "device_order",
                   "its launcher numbers ranks along the mesh", "the plan without it");
-  if (plan.micro_batch_dim != "batch")
+  }
+  if (plan.micro_batch_dim != "batch") {
     return refuse(plan.micro_batches_line, "micro_batch_dim", "micro-batches are of the batch",
                   "\"batch\"");
+  }
   return {};
 }
 

@@ -1,5 +1,7 @@
 #include "tessera/export/pytorch/module_paths.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -109,7 +111,7 @@ std::string ModulePaths::find(const Graph& forward, const Op& op) const {
     paths = without_scopes(op.path, {"embed", "head"});
   } else {
     for (const std::string& rest : paths_in_block(op))
-      paths.push_back(rest.empty() ? around : around + "." + rest);
+      paths.push_back(rest.empty() ? around : fmt::format("{}.{}", around, rest));
   }
   // A tied parameter has the name that one of its modules gives it. A product of another module has
   // the path of that module.
@@ -122,7 +124,7 @@ std::string ModulePaths::find(const Graph& forward, const Op& op) const {
   for (const TensorId id : op.inputs) {
     const Tensor* tensor = parameter_read(forward, id);
     if (tensor == nullptr) continue;
-    const std::string owner = parent_of(tensor->name);
+    std::string owner = parent_of(tensor->name);
     const bool own = std::any_of(paths.begin(), paths.end(),
                                  [&](const std::string& path) { return inside(path, owner); });
     if (own) return owner;

@@ -240,11 +240,12 @@ class Writer {
                        facts_.zero < 3 ? "parameters stay whole until the backward pass is done"
                                        : "parameters are gathered for each pass",
                        line);
-    if (!stages())
+    if (!stages()) {
       out += fmt::format(
           "SYNC_EVERY = {}  # whether gradients are summed over ranks after each "
           "micro-batch, or after the last{}\n",
           facts_.sums_each ? "True" : "False", line);
+    }
     const auto dtype = [](DType type) { return fmt::format("torch.{}", dtype_name(type)); };
     const DType gradient = plan.precision.gradient.value_or(DType::kFloat32);
     out += fmt::format(
