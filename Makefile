@@ -5,7 +5,7 @@ SHELL := bash
 .PHONY: help setup build test test-slow fuzz program demo-program demo bench accuracy accuracy-check calibrate format lint planning clean
 
 predict_published = build/tessera accuracy data/published-throughput.csv --threads 2 \
-  --reality data/measured/reality.json
+  --reality data/measured/reality.json --reality data/measured/networks.json
 
 help: ## this text
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 23

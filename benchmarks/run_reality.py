@@ -194,7 +194,9 @@ def main():
     out.mkdir(parents=True, exist_ok=True)
     json_file = out / f"{args.date}-reality.json"
     json_file.write_text(json.dumps(
-        {"date": args.date, "command": command, "machine": about,
+        {"date": args.date, "command": command, "machine": about, "title": "Predicted and measured on one machine",
+         "method": "`tessera profile`, then `tessera simulate --cluster local:RANKS` beside `tessera train` of the same model "
+                   "and plan.", "target_error": 0.1, "target_tau": 0.8,
          "models": {name: f"{model}, batch {batch}" for name, (model, batch) in MODELS.items()},
          "pairs": [dataclasses.asdict(pair) for pair in pairs]}, indent=1) + "\n")
     scoring = [session.tessera, "accuracy", "--reality", json_file]

@@ -162,7 +162,8 @@ std::string switches_text(const Cluster& cluster, int64_t above, size_t depth) {
 std::string fabric_text(const Cluster& cluster) {
   if (cluster.nodes() == 1) return "";
   std::string out =
-      fmt::format("network of {}{}\n", plural(cluster.nodes(), "node"),
+      fmt::format("network of {}{}{}\n", plural(cluster.nodes(), "node"),
+                  cluster.one_machine ? " of one machine, whose cores they share" : "",
                   cluster.rail_aligned ? ", rail-aligned: NIC i of a node on leaf i" : "");
   if (!cluster.switches.empty()) {
     out += switches_text(cluster, -1, 1);
@@ -296,6 +297,7 @@ Json cluster_json(const Cluster& cluster) {
           {"nodes", cluster.nodes()},
           {"devices", cluster.devices()},
           {"rail_aligned", cluster.rail_aligned},
+          {"one_machine", cluster.one_machine},
           {"parts", std::move(parts)},
           {"tiers", std::move(tiers)},
           {"switches", std::move(switches)},

@@ -136,6 +136,9 @@ struct Cluster {
   std::vector<FabricSwitch> switches;      // instead of tiers
   std::vector<FabricPath> paths;           // between switches
   std::vector<std::string> hosts;          // names of the nodes, in their order; empty: not known
+  // The nodes are containers or network namespaces of one machine, whose `NodeType::cores` all of
+  // them share; every part has the same number of cores.
+  bool one_machine = false;
   bool rail_aligned = false;               // NIC i of every node is connected to switch i of tier 0
   std::shared_ptr<const Profile> profile;  // measured tables; null: there are only constants
   std::string profile_file;                // the file from which `profile` was read

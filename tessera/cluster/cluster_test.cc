@@ -219,6 +219,9 @@ TEST(Cluster, PartsLikePresetsAndUnequalRails) {
   EXPECT_EQ(error_of("rail_aligned = true\n" + text),
             "c.toml:1: expected as many NICs in the nodes of every part for rail_aligned, found 8 "
             "and 1");
+  EXPECT_EQ(error_of("one_machine = true\n" + text + "[[part]]\nlike = \"t4\"\ncores = 2\n"),
+            "c.toml:1: expected the same number of cores in every part for one_machine, found 0 "
+            "and 2");
 }
 
 TEST(Cluster, LocatesDevicesPartByPart) {
@@ -584,6 +587,7 @@ RC_GTEST_PROP(Cluster, ParsesWhatItPrints, ()) {
   }
   if (!c.tiers.empty()) c.tiers.back().radix = 0;
   c.rail_aligned = *rc::gen::arbitrary<bool>();
+  c.one_machine = *rc::gen::arbitrary<bool>();
   const auto again = parse_cluster(to_toml(c), "c.toml");
   RC_ASSERT(again.has_value());
   RC_ASSERT(*again == c);

@@ -18,7 +18,7 @@ namespace {
 using Names = std::vector<std::string>;
 
 const Names kClusterKeys{"name", "part",         "tier",    "switch",
-                         "path", "rail_aligned", "profile", "hosts"};
+                         "path", "rail_aligned", "one_machine", "profile", "hosts"};
 const Names kPartKeys{"name",  "nodes",   "like",   "devices", "cores", "device",
                       "inner", "sockets", "bridge", "nic",     "host",  "disk"};
 const Names kDeviceKeys{"name",        "generation",  "peak",   "sustained", "memory",
@@ -473,6 +473,12 @@ Status check_fabric(const TomlReader& top, const Cluster& cluster) {
                                    "rail_aligned, found {} and {}",
                                    cluster.parts.front().type.nics, part.type.nics));
     }
+    if (cluster.one_machine && part.type.cores != cluster.parts.front().type.cores) {
+      return top.error(top.line_of("one_machine"),
+                       fmt::format("expected the same number of cores in every part for "
+                                   "one_machine, found {} and {}",
+                                   cluster.parts.front().type.cores, part.type.cores));
+    }
   }
   return {};
 }
@@ -522,6 +528,7 @@ Result<Cluster> parse_cluster(std::string_view toml, std::string_view file) {
   TESSERA_TRY_VOID(read_paths(top, cluster));
   TESSERA_TRY_VOID(read_hosts(top, cluster));
   TESSERA_TRY_VOID(top.boolean("rail_aligned", cluster.rail_aligned));
+  TESSERA_TRY_VOID(top.boolean("one_machine", cluster.one_machine));
   TESSERA_TRY_VOID(check_fabric(top, cluster));
   TESSERA_TRY_VOID(read_profile(top, cluster));
   return cluster;
@@ -644,6 +651,7 @@ std::string network_text(const Cluster& cluster) {
 std::string to_toml(const Cluster& cluster) {
   std::string out = fmt::format("name = {}\n", toml_text(cluster.name));
   if (cluster.rail_aligned) out += "rail_aligned = true\n";
+  if (cluster.one_machine) out += "one_machine = true\n";
   if (!cluster.profile_file.empty()) {
     out += fmt::format("profile = {}\n", toml_text(cluster.profile_file));
   }

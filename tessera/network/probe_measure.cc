@@ -58,6 +58,7 @@ ArrayView bytes_view(void* data, int64_t bytes) {
 struct HostRecord {
   std::array<char, 256> name{};
   std::array<char, 512> address{};
+  std::array<char, 64> kernel{};
 };
 template <size_t N>
 void put(const std::string& text, std::array<char, N>& into) {
@@ -168,11 +169,14 @@ class Probe {
     HostRecord mine;
     put(here.name, mine.name);
     put(here.address, mine.address);
+    put(here.kernel, mine.kernel);
+    out_.one_machine = !here.kernel.empty();
     const std::string all = gather(&mine, sizeof mine, true, "names of hosts");
     std::map<std::string, size_t> known;
     for (int rank = 0; rank < world_.size(); ++rank) {
       HostRecord record;
       std::memcpy(&record, all.data() + static_cast<size_t>(rank) * sizeof record, sizeof record);
+      out_.one_machine = out_.one_machine && here.kernel == record.kernel.data();
       const auto [place, is_new] = known.try_emplace(record.name.data(), out_.hosts.size());
       if (is_new) {
         out_.hosts.emplace_back(record.name.data());

@@ -34,6 +34,9 @@ namespace tessera::network {
 struct ProbeHost {
   std::string name;     // of the host, at most 255 bytes
   std::string address;  // SLURM_TOPOLOGY_ADDR, at most 511 bytes; empty: none
+  // What hosts have in common if they run on one kernel (Linux: its boot_id), at most 63 bytes;
+  // empty: not known.
+  std::string kernel = {};
 };
 
 struct ProbeOptions {
@@ -51,6 +54,7 @@ struct Probed {
   std::vector<std::string> hosts;  // in the order of their first ranks
   std::vector<int64_t> ranks;      // of each host
   std::vector<std::string> addresses;
+  bool one_machine = false;  // whether all hosts run on one kernel: containers, namespaces
   ProbeMeasurements measured;
   Inference found;
   double seconds = 0, bytes = 0;

@@ -437,7 +437,7 @@ std::string accuracy_markdown(const Accuracy& accuracy) {
   for (const auto& [reason, count] : accuracy.refused) {
     out += fmt::format("| {} | {} |\n", count, reason);
   }
-  if (accuracy.reality) out += "\n" + reality_markdown(*accuracy.reality);
+  for (const Reality& one : accuracy.reality) out += "\n" + reality_markdown(one);
   return out;
 }
 
@@ -452,7 +452,8 @@ std::string accuracy_json(const Accuracy& accuracy) {
               {"efficiency_others", scores_json(accuracy.efficiency_others)},
               {"efficiency_all", scores_json(accuracy.efficiency_all)},
               {"reference", scores_json(accuracy.reference)}};
-  if (accuracy.reality) out["reality"] = Json::parse(reality_json(*accuracy.reality));
+  for (const Reality& one : accuracy.reality)
+    out["reality"].push_back(Json::parse(reality_json(one)));
   return dumped(out, 1) + "\n";
 }
 

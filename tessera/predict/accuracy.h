@@ -37,7 +37,7 @@ struct Accuracy {
   int64_t sources_with_constants = 0;
   // Rows that report it; how many of these are predicted so.
   int64_t out_of_memory = 0, out_of_memory_found = 0;
-  std::optional<Reality> reality;  // steps measured on a machine (reality.h)
+  std::vector<Reality> reality;  // steps measured on machines (reality.h)
 };
 
 struct AccuracyOptions {

@@ -88,6 +88,10 @@ Result<Reality> parse_reality(std::string_view json, std::string_view file) {
     const Json root = Json::parse(json);
     reality.date = root.at("date").get<std::string>();
     reality.command = root.at("command").get<std::string>();
+    reality.title = root.at("title").get<std::string>();
+    reality.method = root.at("method").get<std::string>();
+    reality.target_error = root.at("target_error").get<double>();
+    reality.target_tau = root.at("target_tau").get<double>();
     reality.machine = texts(root.at("machine"));
     reality.models = texts(root.at("models"));
     for (const Json& one : root.at("pairs")) {
@@ -99,7 +103,7 @@ Result<Reality> parse_reality(std::string_view json, std::string_view file) {
     }
   } catch (const Json::exception& found) {
     return invalid_input(fmt::format(
-        "{}: expected the file of benchmarks/run_reality.py, found: {}", file, found.what()));
+        "{}: expected a file of benchmarks/run_reality.py or run_slow_links.py, found: {}", file, found.what()));
   }
   for (const MeasuredPair& pair : reality.pairs) {
     if (*std::min_element(pair.runs.begin(), pair.runs.end()) > 0 && pair.predicted > 0) continue;
@@ -136,20 +140,19 @@ RealityScores score(const Reality& reality) {
 std::string reality_markdown(const Reality& reality) {
   const RealityScores found = score(reality);
   std::string out = fmt::format(
-      "## Predicted and measured on one machine\nMeasured on {} by `{}`: `tessera profile`, then "
-      "`tessera simulate --cluster local:RANKS` beside `tessera train` of the same model and plan. "
-      "A run gives the median of its steps, a pair the median of its runs; spread: largest less "
-      "smallest run, of the median. Exact: bytes sent by all ranks and peak of the arena are as "
-      "predicted.\n\n",
-      reality.date, reality.command);
+      "## {}\nMeasured on {} by `{}`: {} A run gives the median of its steps, a pair the median of "
+      "its runs; spread: largest less smallest run, of the median. Exact: bytes sent by all ranks "
+      "and peak of the arena are as predicted.\n\n",
+      reality.title, reality.date, reality.command, reality.method);
   out += fmt::format(
-      "| | found | target |\n|---|---|---|\n| median error | {} | 10 % |\n| mean error, worst, "
+      "| | found | target |\n|---|---|---|\n| median error | {} | {} |\n| mean error, worst, "
       "bias "
-      "| {}, {}, {} | |\n| Kendall's tau (times within 2 % are not counted) | {:.2f} | .8 |\n| the "
-      "same, among plans of a model | {:.2f} | |\n| bytes and memory exact | {} of {} | all |\n| "
+      "| {}, {}, {} | |\n| Kendall's tau (times within 2 % are not counted) | {:.2f} | {:.2f} |\n| "
+      "the same, among plans of a model | {:.2f} | |\n| bytes and memory exact | {} of {} | all |\n| "
       "median spread of the runs | {} | |\n",
-      percent(found.median_error), percent(found.mean_error), percent(found.worst_error),
-      signed_percent(found.bias), found.tau, found.tau_within_models, found.exact,
+      percent(found.median_error), percent(reality.target_error, 0), percent(found.mean_error),
+      percent(found.worst_error), signed_percent(found.bias), found.tau, reality.target_tau,
+      found.tau_within_models, found.exact,
       reality.pairs.size(), percent(found.spread, 0));
   if (reality.failed > 0)
     out += fmt::format("| could not be measured | {} | 0 |\n", reality.failed);

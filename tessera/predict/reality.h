@@ -1,5 +1,6 @@
 // Compares step times that were measured on a machine with step times that were predicted for it.
-// Reads the file that benchmarks/run_reality.py writes, and writes a section of docs/accuracy.md.
+// Reads a file that benchmarks/run_reality.py or benchmarks/run_slow_links.py writes, and writes a
+// section of docs/accuracy.md.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,8 @@ struct MeasuredPair {
 
 struct Reality {
   std::string date, command;
+  std::string title, method;  // what was compared, and how
+  double target_error = 0, target_tau = 0;  // goals for RealityScores::median_error and tau
   // Pairs of name and description.
   std::vector<std::pair<std::string, std::string>> machine, models;
   std::vector<MeasuredPair> pairs;  // not empty

@@ -93,9 +93,11 @@ Status Lowering::Impl::write_texts(std::vector<TensorId> fetch) {
   for (size_t place = 0; place < texts.size(); ++place) {
     PlaceText& text = texts[place];
     // If ranks are at several places, instructions must stay in the order of writing, because the
-    // texts of a rank's places are merged in this order. So issue_together is left out then.
-    if (text.blocks.contains(BlockKind::kUpdate) && !several_places())
-      issue_together(text, BlockKind::kUpdate);
+    // texts of a rank's places are merged in this order. So these two passes are left out then.
+    if (!several_places()) {
+      if (text.blocks.contains(BlockKind::kUpdate)) issue_together(text, BlockKind::kUpdate);
+      gather_second_steps(text, rule(), plan.plan.bucket_bytes);
+    }
     if (plan.plan.prefetch) prefetch_at_rest(text, *graph, orders[place], *plan.plan.prefetch);
     bucket_collectives(text, rule(), orders[place], plan.plan.bucket_bytes);
   }

@@ -229,6 +229,12 @@ class BlockOrder;  // the order in which blocks run (needs.h)
 void bucket_collectives(PlaceText& text, const ShapeRule& shapes, const BlockOrder& order,
                         int64_t bytes);
 
+// Moves the second collectives of conversions that take two (such as the all-gather that ends a
+// compressed all-reduce) to a later point of their block: to where the second collectives held back
+// would make more than `bytes`, or to before the first instruction that needs one. So the first
+// collectives of several conversions can share a bucket, and the second ones another.
+void gather_second_steps(PlaceText& text, const ShapeRule& shapes, int64_t bytes);
+
 // Moves gathers of tensors at rest to an earlier point of the block: before the unit of ops
 // (prefetch.h) that is prefetch.ahead units before the unit of the first reader.
 void prefetch_at_rest(PlaceText& text, const Graph& graph, const BlockOrder& order,

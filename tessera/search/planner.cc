@@ -19,6 +19,7 @@
 #include "tessera/search/planners/opfence.h"
 #include "tessera/search/planners/rannc.h"
 #include "tessera/search/planners/recipes.h"
+#include "tessera/search/planners/sites.h"
 #include "tessera/search/planners/table_plans.h"
 #include "tessera/search/planners/terapipe.h"
 #include "tessera/search/ranking.h"
@@ -118,6 +119,7 @@ Status check_own_keys(const PlanQuestion& question, const std::string& planner) 
       {"bucket_bytes", is(std::to_string(kPlainBucket)), "auto",
        "leaves the size of buckets as it is"},
       {"compression", is("1"), "opfence", "sends everything as it is"},
+      {"outer_every", is(""), "auto", "has no outer steps"},
       {"cp", is("1"), "auto", "leaves sequences whole", "recipes"},
       {"ep", is("1"), "auto", "does not choose groups of experts", "recipes"}};
   for (const Own& own : all) {
@@ -169,7 +171,7 @@ Result<PlanAnswer> find_by_mechanisms(const PlanQuestion& question) {
 
 // Answers with the faster one of what the mechanisms find and of the best of the baseline's grid,
 // which is a candidate of every search.
-Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
+Result<PlanAnswer> find_on_alike_links(const PlanQuestion& question) {
   if (asks_for_recipes(question)) return find_by_recipes(question);
   if (asks_for_offload(question)) return find_offloaded(question, question.fixed.at("offload"));
   auto answer = find_by_mechanisms(question);
@@ -177,6 +179,11 @@ Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
   const auto baseline = find_in_megatron_grid(question);
   const bool wins = baseline && baseline->best && (!answer || is_better(*baseline, *answer));
   return wins ? baseline : answer;
+}
+
+// Answers as find_on_alike_links. On a cluster of sites the plans of sites.h are candidates too.
+Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
+  return find_over_sites(question, find_on_alike_links);
 }
 
 }  // namespace
@@ -227,7 +234,7 @@ Status check_question(const PlanQuestion& question) {
 const std::vector<Planner>& all_planners() {
   static const std::vector<Planner> planners = {
       {"auto", "finds which dims each axis cuts, then meshes, stages, shards and recomputation",
-       [](const PlanQuestion& question) { return find_automatically(question); }},
+       find_automatically},
       {"megatron_grid",
        "all (tp, pp, dp, micro-batch, chunks, ZeRO, recompute) with Megatron's dims: the baseline",
        find_in_megatron_grid},

@@ -26,6 +26,8 @@ const std::vector<std::pair<std::string, std::string>>& fix_keys() {
       {"compression",
        "how many times fewer bytes the slowest link may carry (planner opfence with --allow "
        "lossy)"},
+      {"outer_every",
+       "steps between two exchanges of parameters between sites (planner auto with --allow lossy)"},
       {"replicas_apart", "0: neighbouring devices hold one stage, 1: neighbouring stages"}};
   return keys;
 }

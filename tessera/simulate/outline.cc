@@ -105,7 +105,7 @@ struct Shared {  // what the outlines of all players share
   std::map<PricedCollective, int32_t> collectives = {};
   std::map<PricedMessage, int32_t> messages = {};
   std::map<PricedCopy, int32_t> copies = {};
-  std::map<int64_t, int32_t> pools = {};  // by node
+  std::map<int64_t, int32_t> pools = {};  // by machine
   // Indices into Outline::works for the ops of a program, in the order of the program. A program
   // that is made from another (alike_programs.h) has ops of the same sizes, and so the same works.
   struct WorksOfProgram {
@@ -333,20 +333,23 @@ class PlayerOutline {
     return shared_.cluster.locate(shared_.lowered.devices.device_of(rank)).node;
   }
 
-  // If the node has more ranks than cores, makes a pool of the node's cores, which its ranks share.
+  // If the machine of the node has more ranks than cores, makes a pool of its cores, which its ranks
+  // share.
   void find_pool() {
     if (type_.cores == 0) return;
-    const int64_t node = shared_.cluster.locate(device_).node;
+    const auto machine_of = [&](int64_t node) { return shared_.cluster.one_machine ? 0 : node; };
+    const int64_t machine = machine_of(shared_.cluster.locate(device_).node);
     int64_t all = 0, mine = 0;
     for (size_t rank = 0; rank < shared_.out.classes.of_rank.size(); ++rank) {
       const int32_t played = shared_.out.classes.of_rank[rank];
-      if (played < 0 || node_of(static_cast<int64_t>(rank)) != node) continue;
+      if (played < 0 || machine_of(node_of(static_cast<int64_t>(rank))) != machine)
+        continue;
       ++all;
       if (played == me_) ++mine;
     }
     if (all <= type_.cores) return;
     const auto [it, fresh] =
-        shared_.pools.try_emplace(node, static_cast<int32_t>(shared_.out.play.pools.size()));
+        shared_.pools.try_emplace(machine, static_cast<int32_t>(shared_.out.play.pools.size()));
     if (fresh) shared_.out.play.pools.push_back(static_cast<double>(type_.cores));
     player_.pool = it->second;
     player_.ranks = static_cast<double>(std::max<int64_t>(mine, 1));
@@ -577,7 +580,8 @@ class PlayerOutline {
       item.match = shared_.matches[key];
     }
     if (type_.device.synchronous) {
-      item.members = static_cast<int32_t>(group.members.size());
+      // Ranks that wait for a network leave their cores to others.
+      if (where.where.nodes == 1) item.members = static_cast<int32_t>(group.members.size());
       // The program's own wait may come later. For it the engine keeps the outcome only if the host
       // waits here.
       return add_wait(item.handle, 0,

@@ -286,7 +286,7 @@ Simulation summarise(const Lowered& lowered, const ModelFacts& model, const Clus
 // The options and facts on which an outline depends in addition to the lowering.
 struct OutlineKey {
   bool fold = true, places = false, gradients = true, parameters = true, messages = true,
-       profile = false, labels = true;
+       profile = false, labels = true, one_machine = false;
   std::vector<int64_t> alone;
   RankDevices devices;
   std::vector<std::array<int64_t, 4>> parts;  // by part: nodes, devices, cores, sockets
@@ -306,6 +306,7 @@ OutlineKey key_of(const Cluster& cluster, const RankDevices& devices,
                  style.overlap_messages,
                  cluster.profile != nullptr,
                  options.has_labels(),
+                 cluster.one_machine,
                  {},
                  devices,
                  {},

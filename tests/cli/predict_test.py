@@ -62,8 +62,13 @@ class Predict(CliTest):
     def test_accuracy_shows_steps_measured_on_a_machine_alone(self):
         pair = {"model": "small", "plan": "serial", "transport": "threads", "ranks": 1, "runs": [0.1, 0.12], "bytes": 0,
                 "memory": 4096, "predicted": {"step_time_s": 0.121, "bytes": 0, "memory": 4096}, "error": ""}
-        measured = {"date": "2026-01-02", "command": "run", "machine": {}, "models": {}, "pairs": [pair]}
+        measured = {"date": "2026-01-02", "command": "run", "machine": {}, "models": {}, "pairs": [pair],
+                    "title": "Steps of a machine", "method": "Both were timed.", "target_error": 0.1, "target_tau": 0.8}
         file = self.write("reality.json", json.dumps(measured))
+        self.assertIn("## Steps of a machine\nMeasured on 2026-01-02 by `run`: Both were timed. ",
+                      self.expect_text("accuracy", "--reality", file))
+        self.expect_error(2, "--reality: expected ROWS.csv beside more than one file, found none", "accuracy", "--reality", file,
+                          "--reality", file)
         self.assertIn("| small | `serial` | 1 threads | 110.0 | 121.0 | +10.0 % |",
                       self.expect_text("accuracy", "--reality", file))
         scores = self.expect_json("accuracy", "--reality", file, "--json")
@@ -71,7 +76,7 @@ class Predict(CliTest):
         self.expect_error(2, "--each: expected ROWS.csv, found none", "accuracy", "--reality", file, "--each", "each.csv")
         self.assertFalse(os.path.exists("each.csv"))
         text = self.write("text.json", "{}")
-        self.expect_error(2, f"{text}: expected the file of benchmarks/run_reality.py, found: "
+        self.expect_error(2, f"{text}: expected a file of benchmarks/run_reality.py or run_slow_links.py, found: "
                              "[json.exception.out_of_range.403] key 'date' not found", "accuracy", "--reality", text)
 
 

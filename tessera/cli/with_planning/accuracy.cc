@@ -14,7 +14,8 @@ namespace tessera::cli {
 namespace {
 
 struct AccuracyJob {
-  std::string rows, constants, reality, out, check, each;
+  std::string rows, constants, out, check, each;
+  std::vector<std::string> reality;
   AccuracyOptions how;
   bool json = false;
 };
@@ -58,17 +59,21 @@ Result<int> put_out(const AccuracyJob& options, const std::string& page, const s
 }
 
 Result<int> run_accuracy(const AccuracyJob& options) {
-  std::optional<Reality> reality;  // read first, so its faults are found before rows are priced
-  if (!options.reality.empty()) {
-    TESSERA_TRY(const std::string measured, read_file(options.reality));
-    TESSERA_TRY(reality, parse_reality(measured, options.reality));
+  std::vector<Reality> reality;  // read first, so faults are found before rows are priced
+  for (const std::string& file : options.reality) {
+    TESSERA_TRY(const std::string measured, read_file(file));
+    TESSERA_TRY(Reality one, parse_reality(measured, file));
+    reality.push_back(std::move(one));
   }
   if (options.rows.empty()) {
-    if (!reality || !options.each.empty()) {
-      return invalid_input(reality ? "--each: expected ROWS.csv, found none"
-                                   : "expected ROWS.csv or --reality FILE, found neither");
+    if (reality.empty() || !options.each.empty()) {
+      return invalid_input(reality.empty() ? "expected ROWS.csv or --reality FILE, found neither"
+                                           : "--each: expected ROWS.csv, found none");
     }
-    return put_out(options, reality_markdown(*reality), reality_json(*reality));
+    if (reality.size() > 1) {
+      return invalid_input("--reality: expected ROWS.csv beside more than one file, found none");
+    }
+    return put_out(options, reality_markdown(reality.front()), reality_json(reality.front()));
   }
   TESSERA_TRY(const std::string text, read_file(options.rows));
   TESSERA_TRY(const CsvTable table, parse_csv(text, options.rows));
@@ -89,8 +94,9 @@ void add_accuracy(Commands& commands) {
   command.option("--constants", options->constants,
                  "Constants, also without each source (docs/reference/predict.md)");
   command.option("--reality", options->reality,
-                 "Steps measured on a machine (benchmarks/run_reality.py writes the file): a "
-                 "section of the page, or all of it without ROWS.csv");
+                 "Steps measured on a machine (benchmarks/run_reality.py and run_slow_links.py "
+                 "write such files; may be repeated): a section of the page, or all of it without "
+                 "ROWS.csv");
   command.option("-o,--out", options->out, "Write the page to this file");
   command.option("--check", options->check,
                  "Exit with 1 if this file is not the page, and say where");

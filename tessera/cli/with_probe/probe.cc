@@ -97,20 +97,23 @@ Result<std::vector<NodeType>> node_types(const ProbeCommand& options, const Netw
     return types;
   }
   for (const int64_t count : devices) {
-    NodeType type = local_cluster(count, nullptr).parts.front().type;
-    type.name = "host";
-    types.push_back(std::move(type));
+    // The figures that `tessera profile` found on this machine, or constants.
+    TESSERA_TRY(const Cluster here, load_cluster(fmt::format("local:{}", count)));
+    types.push_back(here.parts.front().type);
+    types.back().name = "host";
   }
   return types;
 }
 
-// Writes the cluster file. `said` are lines for its head.
+// Writes the cluster file. `said` are lines for its head. `one_machine`: as Cluster::one_machine.
 Status write_cluster(const ProbeCommand& options, const Network& network,
-                     const std::vector<int64_t>& devices, const std::string& said) {
+                     const std::vector<int64_t>& devices, const std::string& said,
+                     bool one_machine = false) {
   TESSERA_TRY(const auto types, node_types(options, network, devices));
   std::string name = std::filesystem::path(options.out).stem().string();
   if (name.empty()) name = "probed";
-  TESSERA_TRY(const Cluster cluster, network::to_cluster(network, name, types));
+  TESSERA_TRY(Cluster cluster, network::to_cluster(network, name, types));
+  cluster.one_machine = one_machine;
   const std::string text = to_toml(cluster);
   // Names of hosts come from others: what cannot be read again must not be written.
   TESSERA_TRY_VOID(parse_cluster(text, options.out.empty() ? "the cluster" : options.out));
@@ -255,7 +258,9 @@ class Measured {
       probe.progress = [&](const std::string& what, double) { line->say(what); };
     }
     TESSERA_TRY(Probed probed,
-                network::probe_network(*world, {name_of_host(), environment("SLURM_TOPOLOGY_ADDR")},
+                network::probe_network(*world,
+                                       {name_of_host(), environment("SLURM_TOPOLOGY_ADDR"),
+                                        read_file("/proc/sys/kernel/random/boot_id").value_or("")},
                                        probe));
     line.reset();
     return world->rank() == 0 ? answer(std::move(probed)) : 0;
@@ -331,8 +336,8 @@ class Measured {
         plural(std::ssize(probed.measured.rounds), "round"), probed.seconds,
         short_bytes(static_cast<int64_t>(probed.bytes)),
         probed.sure ? "" : "; ended by the budget (--seconds, --bytes), not by being sure");
-    TESSERA_TRY_VOID(
-        write_cluster(options_, network, devices, "Measured by tessera probe:\n" + said));
+    TESSERA_TRY_VOID(write_cluster(options_, network, devices, "Measured by tessera probe:\n" + said,
+                                   probed.one_machine));
     return print(options_.json ? to_json(probed.found, probed.measured, probed.hosts) : said);
   }
 

@@ -1,9 +1,9 @@
-#include "tessera/cli/with_planning/simulate_islands.h"
+#include "tessera/search/simulate_islands.h"
 
 #include <algorithm>
 #include <utility>
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
 // Returns the parts of the cluster on which the ranks of an island are, in their order.
@@ -92,4 +92,4 @@ Result<Simulation> simulate_islands(const Compiled& planned, const Cluster& clus
   return out;
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

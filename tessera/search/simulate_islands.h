@@ -7,7 +7,7 @@
 #include "tessera/compile/compile.h"
 #include "tessera/simulate/simulate.h"
 
-namespace tessera::cli {
+namespace tessera {
 
 struct OuterTimes {
   double inner_step_s = 0;         // the step of the slowest island
@@ -22,4 +22,4 @@ struct OuterTimes {
 Result<Simulation> simulate_islands(const Compiled& planned, const Cluster& cluster,
                                     const SimulateOptions& options, OuterTimes* times = nullptr);
 
-}  // namespace tessera::cli
+}  // namespace tessera
