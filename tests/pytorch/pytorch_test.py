@@ -21,6 +21,7 @@ except ImportError as error:
 HERE = pathlib.Path(__file__).resolve().parent
 TABLE = HERE / "table.txt"
 TOLERANCE = {"float32": 1e-5, "float64": 1e-10}
+OF_MIXER = 5e-5  # in float32: the gradient of its biases before a norm is a sum that nearly cancels
 IN_BFLOAT16 = 0.1  # of plans that compute in it, compared with float32
 PLANS = {
     "replicas": "data_parallel(dp=2)",
@@ -118,8 +119,10 @@ def verdict(name, result, dtype):
     if "error" in result:
         return "fails"
     allowed = IN_BFLOAT16 if name.endswith(":bfloat16") else TOLERANCE[dtype]
-    errors = [result["loss"], result["norm"], result["gradient"] if result["gradient"] > result["lost"] else 0]
-    return "equal" if max(errors) <= allowed and result["missing"] == 0 else "differs"
+    if name.startswith("own_mixer:") and dtype == "float32":
+        allowed = OF_MIXER
+    worst = max(result[key] for key in ("loss", "gradient", "norm"))
+    return "equal" if worst <= allowed and result["missing"] == 0 else "differs"
 
 
 def sent_by_plan(program, folder, model, plan):

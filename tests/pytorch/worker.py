@@ -15,7 +15,6 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 STEPS, RATE = 3, 0.05
-TOLERANCE = 1e-5
 FLOOR = 0.01  # errors of a gradient count against its largest element, or this share of the largest of all
 
 
@@ -130,11 +129,7 @@ def run(case):
     norm = sum({values[name][0]: value for part in all_squares for name, value in part.items()}.values()) ** 0.5
     expected = sum({values[name][0]: value.double().square().sum().item() for name, value in gradients.items()}.values()) ** 0.5
     worst = max(errors, key=errors.get)
-    lost = 0.0  # by float32 itself in that array, on one process; asked for where the array differs by more than the tolerance
-    if dtype == torch.float32 and errors[worst] > TOLERANCE:
-        exact = reference(models.make(case["model"], torch.float64), models.batch(case["model"], torch.float64))[1][worst]
-        lost = (exact - gradients[worst]).abs().max().item() / max(exact.abs().max().item(), FLOOR * largest)
-    return {"loss": max(abs(a - b) / abs(b) for a, b in zip(found, losses, strict=True)), "gradient": errors[worst], "lost": lost,
+    return {"loss": max(abs(a - b) / abs(b) for a, b in zip(found, losses, strict=True)), "gradient": errors[worst],
             "worst": worst, "norm": abs(norm - expected) / expected, "missing": len(missing), "arrays": len(errors), "sent": all_sent}
 
 
