@@ -29,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "network"))
 import namespaces  # noqa: E402  (the folder is known only now)
 
-PROGRAM = str(ROOT / "build" / "tessera")
+PROGRAM = os.environ.get("TESSERA_PROGRAM", str(ROOT / "build" / "tessera"))
 MODELS = {  # name: text, sequences a step and rank
     "gpt-1m": ("gpt:layers=4,hidden=128,heads=4,seq=32,vocab=256", 1),
     "llama": ("llama:layers=2,hidden=192,heads=4,kv_heads=2,ffn=512,seq=32,vocab=256", 1),

@@ -575,7 +575,7 @@ class Probe {
     const double a_byte = exchange_seconds_a_byte();
     const double bytes_left = (options_.bytes - out_.bytes) / (hosts * (hosts - 1) * kExchanges);
     const double bytes = std::min({kExchangeWindow / a_byte, bytes_left, kMostExchangeBytes});
-    if (hosts < 3 || bytes < kLeastChunk || time_left < 4 * kExchanges * kExchangeWindow) return;
+    if (bytes < kLeastChunk || time_left < 4 * kExchanges * kExchangeWindow) return;
     std::vector<double> seconds;
     for (int64_t i = 0; i < kExchanges; ++i) {
       say(fmt::format("exchange {} of {} among all hosts", i + 1, kExchanges));
