@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-slow fuzz program demo-program demo bench accuracy accuracy-check calibrate format lint planning clean
+.PHONY: help setup build test test-slow fuzz program demo-program demo bench accuracy accuracy-check calibrate format lint planning wheel clean
 
 predict_published = build/tessera accuracy data/published-throughput.csv --threads 2 \
   --reality data/measured/reality.json --reality data/measured/networks.json
@@ -65,6 +65,10 @@ planning: ## build and test the planning half alone, without libtorch and MPI
 	@scripts/configure planning
 	@cmake --build build-planning
 	@ctest --test-dir build-planning -LE slow -j2 --output-on-failure
+
+wheel: ## build the wheel of the Python package into build-wheel/dist, and test it in a fresh environment
+	@scripts/setup --planning
+	@scripts/wheel
 
 format: setup ## lay out the sources with clang-format
 	@scripts/lint --fix-format

@@ -16,12 +16,15 @@ import sys
 COMPLETE = "lists what there is, so that tests try or compare all of it"
 STANDARD = "is looked for by the standard library"
 KERNEL = "runs on real devices (docs/strategies/graph-partitions.md section 9)"
+FMT = "is what fmt's own source instantiates (tessera/python/format.cc)"
 COUNTS = "tells what private state holds; tests compare it with memory taken, and with the invariants"
 EXCEPTIONS = {
     "size_type": STANDARD, "difference_type": STANDARD, "const_reference": STANDARD, "is_transparent": STANDARD,
     "all_class_constants": COMPLETE, "all_device_constants": COMPLETE, "all_matmul_constants": COMPLETE,
     "all_optimizers": COMPLETE, "huggingface_keys": COMPLETE, "kernel_kinds": COMPLETE, "row_cache_policies": COMPLETE,
     "spmm_on_device": KERNEL, "device_error": KERNEL,
+    "to_decimal": FMT, "thousands_sep_impl": FMT, "decimal_point_impl": FMT, "vformat_to": FMT,
+    "NB_MODULE": "is the entry of the Python package's extension module",
     "index_bytes": COUNTS, "scratch_bytes": COUNTS, "violation": COUNTS,
     "have_hdf5": "lets a test say why it does not run",
     "check_machines": "parses a table of the program; a test gives it damaged ones",

@@ -8,12 +8,14 @@
 #include <exception>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <string_view>
 #include <vector>
 
 #include "tessera/base/doing.h"
 #include "tessera/base/limits.h"
 #include "tessera/base/text.h"
+#include "tessera/cli/caller.h"
 #include "tessera/cli/defaults.h"
 #include "tessera/cli/described.h"
 #include "tessera/cli/output.h"
@@ -517,7 +519,8 @@ int parse_and_run(CLI::App& app, const Action& action, std::vector<std::string> 
 
 }  // namespace
 
-int run(int argc, const char* const* argv) {
+int run(const std::vector<std::string>& arguments, Caller& caller) {
+  const Calling calling(caller);
   CLI::App app("predicts, plans and runs the training of large networks on many devices",
                "tessera");
   app.footer(std::string(kFooter));
@@ -526,12 +529,15 @@ int run(int argc, const char* const* argv) {
   app.get_formatter()->column_width(26);
   Action action;
   Commands commands(app, action);
-  const std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   const std::string word = arguments.empty() ? "" : arguments.front();
   if (std::ranges::find(arguments, "--json") != arguments.end()) answer_in_json();
   if (const auto status = check_command(word); !status) return fail(status.error());
   const ProgramCommand* named = find_command(word);
-  if (named == nullptr || !named->executes) set_archive_reader(graph_of_archive);
+  if (named == nullptr || !named->executes) {
+    // Once, because several threads of one process may call commands.
+    static std::once_flag registered;
+    std::call_once(registered, [] { set_archive_reader(graph_of_archive); });
+  }
   if (const auto status = add_commands(commands, word); !status) return fail(status.error());
   if (word.empty()) return print(app.help());
   const std::string command = fmt::format("tessera {}", word);

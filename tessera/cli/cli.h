@@ -34,8 +34,10 @@ class Option;
 
 namespace tessera::cli {
 
-// Runs the whole program and returns its exit code.
-int run(int argc, const char* const* argv);
+class Caller;  // caller.h
+
+// Runs the whole program and returns its exit code. Its texts go to `caller`.
+int run(const std::vector<std::string>& arguments, Caller& caller);
 
 // Runs a command: prints its answer and returns the exit code. If it returns an Error, the caller
 // prints the error as one line.

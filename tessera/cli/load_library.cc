@@ -8,6 +8,7 @@
 namespace tessera::cli {
 
 Result<void*> load_library(const Library& library, const std::string& command) {
+  if (library.linked != nullptr) return library.linked;
   std::error_code error;  // ignored, as the check below reports a library that is not found
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
   const std::string file = (program.parent_path() / library.file).string();

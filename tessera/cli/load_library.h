@@ -1,4 +1,5 @@
-// Loads libraries from the program's folder when a command needs them.
+// Loads libraries from the program's folder when a command needs them. A program may have a library
+// linked into it, as the Python package has that of planning; then nothing is loaded.
 #pragma once
 
 #include <string>
@@ -10,6 +11,7 @@ namespace tessera::cli {
 struct Library {
   const char* file;           // its name in the program's folder
   const char* entry;          // name of a C function without arguments
+  void* linked;               // that function, if it is linked into this program; else null
   const char* what;           // how messages call the library
   const char* how_to_get_it;  // the command that builds it, for the message if it is missing
 };

@@ -1,7 +1,10 @@
+#include <algorithm>
+
 #include "tessera/base/doing.h"
+#include "tessera/cli/caller.h"
 #include "tessera/cli/cli.h"
 
 int main(int argc, char** argv) {
   tessera::tell_when_memory_is_exhausted();
-  return tessera::cli::run(argc, argv);
+  return tessera::cli::run({argv + std::min(argc, 1), argv + argc}, tessera::cli::terminal());
 }

@@ -4,11 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -16,6 +13,7 @@
 #include "tessera/base/memory_text.h"
 #include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
+#include "tessera/cli/caller.h"
 
 namespace tessera::cli {
 namespace {
@@ -26,15 +24,6 @@ int launched_rank() {
     if (const char* value = std::getenv(name)) return std::atoi(value);
   }
   return 0;
-}
-
-struct Manner {
-  bool json = false, has_schema = false;
-  std::vector<std::string> first;  // lines that stand before the next text
-};
-Manner& manner() {
-  static Manner one;
-  return one;
 }
 
 // Returns an object's text with the number of the format, and the lines that stand first, as its
@@ -55,48 +44,46 @@ std::string with_schema(std::string_view text, const std::vector<std::string>& f
 // Returns the text as it is printed: in JSON with the number of the format, else after the lines
 // that stand first.
 std::string in_manner(std::string_view text) {
-  const std::vector<std::string> first = std::exchange(manner().first, {});
-  if (manner().json) {
-    if (manner().has_schema || !text.starts_with('{')) return std::string(text);
-    manner().has_schema = true;
+  Call& call = this_call();
+  const std::vector<std::string> first = std::exchange(call.first, {});
+  if (call.json) {
+    if (call.has_schema || !text.starts_with('{')) return std::string(text);
+    call.has_schema = true;
     return with_schema(text, first);
   }
   std::string before;
   for (const std::string& line : first)
     before += fmt::format("{}{}\n", text.starts_with('#') ? "# " : "", one_line(line));
   if (!text.starts_with('{')) return before.append(text);
-  fmt::print(stderr, "{}", before);  // the text is JSON for another program
+  call.caller->note(before);  // the text is JSON for another program
   return std::string(text);
 }
 
 }  // namespace
 
-void answer_in_json() { manner().json = true; }
+void answer_in_json() { this_call().json = true; }
 
-void say_first(std::string line) { manner().first.push_back(std::move(line)); }
+void say_first(std::string line) { this_call().first.push_back(std::move(line)); }
 
 int print(std::string_view given) {
-  const std::string text = in_manner(given);
-  errno = 0;
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
-  return fail({ErrorCode::kFault,
-               fmt::format("cannot write to standard output: {}", std::strerror(errno))});
+  const Status written = this_call().caller->answer(in_manner(given));
+  return written ? 0 : fail(written.error());
 }
+
+void note(std::string_view text) { this_call().caller->note(text); }
 
 int fail(const Error& error) {
   // Every rank finds the same wrong input, so only rank 0 reports it. A fault is reported by each
   // rank that met it, with its rank.
   if (error.code == ErrorCode::kFault || launched_rank() == 0) {
-    const std::string line = fmt::format("tessera: {}\n", message_line(error.message));
-    std::fwrite(line.data(), 1, line.size(), stderr);
-    if (manner().json && !manner().has_schema) {  // an answer that was printed stays one object
+    const Call& call = this_call();
+    call.caller->note(fmt::format("tessera: {}\n", message_line(error.message)));
+    if (call.json && !call.has_schema) {  // an answer that was printed stays one object
       const nlohmann::ordered_json object{
           {"schema", kJsonSchema},
           {"error", {{"code", exit_code(error.code)}, {"message", message_line(error.message)}}}};
-      const std::string text = dumped(object) + "\n";
-      std::fwrite(text.data(), 1, text.size(), stdout);
-      std::fflush(stdout);
+      // An answer that cannot be written either has been reported by the line above.
+      (void)call.caller->answer(dumped(object) + "\n");
     }
   }
   return exit_code(error.code);

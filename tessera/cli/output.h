@@ -1,5 +1,5 @@
-// Writes to the terminal. Each answer is written to standard output in one piece; an error is one
-// line on standard error, `tessera: <message>`. If all ranks of an MPI run find the same error,
+// Writes to whoever called the program (caller.h), a terminal in most cases. Each answer is written
+// to standard output in one piece; an error is one line on standard error, `tessera: <message>`. If all ranks of an MPI run find the same error,
 // only rank 0 reports it.
 //
 // With --json (answer_in_json) the first object of an answer begins with "schema", the number of the
@@ -28,6 +28,8 @@ void say_first(std::string line);
 // Writes the text to standard output and flushes. Returns 0; if standard output cannot be written
 // to, prints a message and returns 3.
 int print(std::string_view text);
+// Writes a text beside the answer, to standard error.
+void note(std::string_view text);
 // Prints the error's line and returns its exit code.
 int fail(const Error& error);
 

@@ -5,11 +5,12 @@
 namespace tessera::cli {
 
 Result<const PlanningLibrary*> planning_library(const std::string& command) {
-  static constexpr Library kLibrary{.file = "libtessera_planning.so",
-                                    .entry = "tessera_planning_library",
-                                    .what = "planning library",
-                                    .how_to_get_it = "make build"};
-  TESSERA_TRY(void* const entry, load_library(kLibrary, command));
+  const Library library{.file = "libtessera_planning.so",
+                        .entry = "tessera_planning_library",
+                        .linked = reinterpret_cast<void*>(&tessera_planning_library),
+                        .what = "planning library",
+                        .how_to_get_it = "make build"};
+  TESSERA_TRY(void* const entry, load_library(library, command));
   return reinterpret_cast<decltype(&tessera_planning_library)>(entry)();
 }
 

@@ -34,5 +34,5 @@ Result<const PlanningLibrary*> planning_library(const std::string& command);
 
 }  // namespace tessera::cli
 
-// Defined only in the library, not in the program.
-extern "C" const tessera::cli::PlanningLibrary* tessera_planning_library();
+// Defined only in the library. Weak, so that it is null in a program without it.
+extern "C" [[gnu::weak]] const tessera::cli::PlanningLibrary* tessera_planning_library();

@@ -9,11 +9,12 @@
 namespace tessera::cli {
 
 Result<int> run_probe(const ProbeCommand& options) {
-  static constexpr Library kLibrary{.file = "libtessera_probe.so",
-                                    .entry = "tessera_probe_command",
-                                    .what = "probe library",
-                                    .how_to_get_it = "make build"};
-  TESSERA_TRY(void* const entry, load_library(kLibrary, "probe"));
+  const Library library{.file = "libtessera_probe.so",
+                        .entry = "tessera_probe_command",
+                        .linked = nullptr,
+                        .what = "probe library",
+                        .how_to_get_it = "make build"};
+  TESSERA_TRY(void* const entry, load_library(library, "probe"));
   void* const command = reinterpret_cast<decltype(&tessera_probe_command)>(entry)();
   return reinterpret_cast<decltype(&run_probe)>(command)(options);
 }

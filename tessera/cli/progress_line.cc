@@ -27,7 +27,8 @@ double seconds_between_lines() {
 }  // namespace
 
 ProgressLine::ProgressLine(std::string command, double limit_s)
-    : command_(std::move(command)), limit_s_(limit_s) {
+    : caller_(this_call().caller), command_(std::move(command)), limit_s_(limit_s) {
+  if (!caller_->has_terminal()) return;
   writer_ = std::jthread([this](const std::stop_token& stop) {
     if (isatty(STDERR_FILENO) == 1) {
       write_on_terminal(stop);
@@ -73,6 +74,7 @@ void ProgressLine::write_lines(const std::stop_token& stop, double every_s) {
 }
 
 void ProgressLine::say(std::string_view what) {
+  if (!caller_->has_terminal()) return caller_->progress(what);
   const std::lock_guard lock(mutex_);
   what_ = what;
 }

@@ -1,6 +1,7 @@
 // Shows what a command is working on. On a terminal this is one line of standard error that is
 // overwritten each second, from the first second on. Elsewhere (a log of a batch job) it is a new
-// line each ten seconds; TESSERA_PROGRESS_S sets another number of seconds.
+// line each ten seconds; TESSERA_PROGRESS_S sets another number of seconds. A caller that is another
+// program (caller.h) gets each text itself.
 //
 //   ProgressLine line("plan", /*limit_s=*/60);
 //   line.say("which dims to cut: [vocab,batch]");
@@ -12,6 +13,8 @@
 #include <string>
 #include <string_view>
 #include <thread>
+
+#include "tessera/cli/caller.h"
 
 namespace tessera::cli {
 
@@ -30,6 +33,7 @@ class ProgressLine {
   void write_on_terminal(const std::stop_token& stop);
   void write_lines(const std::stop_token& stop, double every_s);
 
+  Caller* caller_;
   std::string command_;
   double limit_s_ = 0;
   std::mutex mutex_;

@@ -10,6 +10,7 @@ namespace {
 Result<const RunCommands*> run_commands(const std::string& command) {
   static constexpr Library kLibrary{.file = "libtessera_runtime.so",
                                     .entry = "tessera_run_commands",
+                                    .linked = nullptr,
                                     .what = "runtime",
                                     .how_to_get_it = "scripts/setup, then make build"};
   // Without this, the OpenMP threads of the kernel library spin while they wait. On a machine with

@@ -45,6 +45,11 @@ void PlanSearch::say(const std::string& what) const {
   if (question_.progress) question_.progress(what);
 }
 
+void PlanSearch::tell_found(const PlanCandidate& best) const {
+  if (!question_.found) return;
+  if (const auto text = text_of(best.choice)) question_.found(best, *text);
+}
+
 Result<Plan> PlanSearch::plan_of(const Choice& choice) const {
   TESSERA_TRY(const std::string text, write_plan(choice, *forward_, fold_.units, choice.str()));
   TESSERA_TRY(Plan plan, parse_plan(text, choice.str()));
@@ -309,6 +314,7 @@ void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer
     if (better) {
       answer.best = answer.simulated.size();
       judged_best_ = std::move(judged_last_);
+      tell_found(*next);
     }
     answer.simulated.push_back(*std::move(next));
   }

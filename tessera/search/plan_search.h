@@ -88,6 +88,8 @@ class PlanSearch {
   // `before`: the candidates that were simulated.
   Judged judge(PlanCandidate& candidate, const std::vector<PlanCandidate>& before);
   Result<std::string> text_of(const Choice& choice) const;
+  // Tells whoever asked which plan is the best so far.
+  void tell_found(const PlanCandidate& best) const;
   // Returns why the plan of the choice cannot contain the part: the error of the first entry of the
   // part with which the plan is refused.
   Error why_not(const Choice& choice);

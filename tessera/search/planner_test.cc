@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include "tessera/base/check.h"
+#include "tessera/plan/plan.h"
 #include "tessera/plan/recipes.h"
 #include "tessera/search/choice.h"
 #include "tessera/search/planners/recipes.h"
@@ -220,6 +222,33 @@ TEST(Planner, AStoppedSearchTriesAFewProgramsForOneThatFits) {
   EXPECT_GT(answer.simulated.size(), 1U);
   const std::string text = to_text(answer, asked->question, false);
   EXPECT_TRUE(text.starts_with("stopped before a plan was found that fits: ")) << text;
+}
+
+TEST(Planner, EachPlanIsToldThatIsFasterThanThoseBefore) {
+  const auto asked = ask(kGpt, "dgx-a100:1", 8);
+  asked->question.fixed = {{"devices", "4"}};
+  asked->question.evaluations = 20;
+  std::vector<PlanCandidate> told;
+  std::vector<std::string> texts;
+  asked->question.found = [&](const PlanCandidate& best, const std::string& plan) {
+    told.push_back(best);
+    texts.push_back(plan);
+  };
+  const PlanAnswer answer = find_plan(asked->question, "auto").value();
+  ASSERT_FALSE(told.empty());
+  double fastest = std::numeric_limits<double>::infinity();
+  for (const PlanCandidate& candidate : told) {
+    EXPECT_TRUE(candidate.fits);
+    EXPECT_LT(*candidate.step_s, fastest);
+    fastest = *candidate.step_s;
+  }
+  for (const PlanCandidate& candidate : answer.simulated) {
+    if (candidate.fits) {
+      EXPECT_GE(*candidate.step_s, fastest);
+    }
+  }
+  EXPECT_TRUE(texts.front().starts_with("# " + told.front().choice.str())) << texts.front();
+  EXPECT_TRUE(parse_plan(texts.back(), "told").has_value());
 }
 
 TEST(Planner, EqualQuestionsHaveEqualAnswers) {

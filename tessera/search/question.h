@@ -29,6 +29,8 @@ inline constexpr size_t kLeastPrograms = 12, kMostPrograms = 256;
 inline constexpr int64_t kSmallDevices = 8, kSmallOps = 160;
 inline constexpr size_t kMostOfSmall = 1024;
 
+struct PlanCandidate;
+
 struct PlanQuestion {
   std::string model;  // a model's text
   int64_t batch = 0;
@@ -63,6 +65,10 @@ struct PlanQuestion {
   bool uses(Mechanism mechanism) const { return !without.contains(mechanism); }
   // Called with a text on what is being done; may be empty.
   std::function<void(const std::string&)> progress;
+  // Called with each plan that was simulated, fits, and is faster than those before it, and with its
+  // text; may be empty. Only searches by PlanSearch call it. The answer may be a later plan, or a
+  // simpler one that is as fast.
+  std::function<void(const PlanCandidate&, const std::string& plan)> found;
   // Returns true to end the search with the best answer so far; may be empty.
   std::function<bool()> stop;
   // Counts candidates that are left out because they break an internal invariant. Questions that

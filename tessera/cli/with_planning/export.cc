@@ -84,7 +84,7 @@ std::string trip_text(const RoundTrip& trip, const Pricing& pricing) {
 // Writes the plan that a framework's text asks for.
 Result<int> read_from(const ExportOptions& options, const ExportTarget& target) {
   TESSERA_TRY(const ReadBack back, read_job(target, options.from, options.model, options.ranks));
-  for (const std::string& line : back.unread) fmt::print(stderr, "note: {}\n", message_line(line));
+  for (const std::string& line : back.unread) note(fmt::format("note: {}\n", message_line(line)));
   if (!options.out.empty()) {
     TESSERA_TRY_VOID(write_file(options.out, back.plan_text));
     return 0;
@@ -141,8 +141,8 @@ Result<Found> find_exported(const ExportOptions& options, ExportRequest request,
     if (fixed.empty()) break;  // no other can be faster than with nothing fixed
   }
   if (!best) return tl::unexpected(std::move(exported.error()));
-  fmt::print(stderr, "note: a step of the fastest plan takes {:.4g} s, of this one {:.4g} s; {}\n",
-             *first.simulated[*first.best].step_s, best_s, exported.error().message);
+  note(fmt::format("note: a step of the fastest plan takes {:.4g} s, of this one {:.4g} s; {}\n",
+                   *first.simulated[*first.best].step_s, best_s, exported.error().message));
   return std::move(*best);
 }
 
@@ -282,10 +282,10 @@ Result<int> run_export(const ExportOptions& given) {
     code = print(exported.text);
   }
   if (!options.json) {
-    for (const std::string& note : exported.notes) {
-      if (!target->has_comments) fmt::print(stderr, "note: {}\n", message_line(note));
+    for (const std::string& line : exported.notes) {
+      if (!target->has_comments) note(fmt::format("note: {}\n", message_line(line)));
     }
-    if (trip) fmt::print(stderr, "{}", trip_text(*trip, pricing));
+    if (trip) note(trip_text(*trip, pricing));
   }
   const int64_t memory = cluster.type_of(0).device.memory_bytes;
   if (code == 0 && trip && trip->memory_bytes <= memory && trip->back_memory_bytes > memory) {

@@ -59,7 +59,7 @@ Result<int> import_job(const ImportOptions& options) {
         {"unread", back.unread},          {"text", back.plan_text}};
     return print(dumped(json) + "\n");
   }
-  for (const std::string& line : back.unread) fmt::print(stderr, "note: {}\n", message_line(line));
+  for (const std::string& line : back.unread) note(fmt::format("note: {}\n", message_line(line)));
   if (options.out.empty()) return print(back.plan_text);
   return print(fmt::format("{} ({}): {}\nbatch    {}\nplan     {}\n", options.path, target->name,
                            back.settings.str(), back.settings.batch, options.out));

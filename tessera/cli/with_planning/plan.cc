@@ -12,6 +12,7 @@
 
 #include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
+#include "tessera/cli/caller.h"
 #include "tessera/cli/cli.h"
 #include "tessera/cli/machine.h"
 #include "tessera/cli/output.h"
@@ -157,23 +158,28 @@ Result<int> emit(const PlanOptions& options) {
 
 // ---- planners
 
-// Handles Ctrl-C: the first one asks the search for the best plan so far; a second one ends the
-// program.
+// Notes that whoever called wants the best plan so far. On a terminal that is Ctrl-C, of which a
+// second one ends the program; other callers say it themselves.
 class Interrupt {
  public:
-  Interrupt()
-      : before_(std::signal(SIGINT, [](int) {
-          asked_ = 1;
-          std::signal(SIGINT, SIG_DFL);
-        })) {}
-  ~Interrupt() { std::signal(SIGINT, before_); }
+  Interrupt() : caller_(*this_call().caller) {
+    if (!caller_.has_terminal()) return;
+    before_ = std::signal(SIGINT, [](int) {
+      asked_ = 1;
+      std::signal(SIGINT, SIG_DFL);
+    });
+  }
+  ~Interrupt() {
+    if (caller_.has_terminal()) std::signal(SIGINT, before_);
+  }
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
-  static bool asked() { return asked_ != 0; }
+  bool asked() const { return caller_.has_terminal() ? asked_ != 0 : caller_.stopped(); }
 
  private:
   static inline volatile std::sig_atomic_t asked_ = 0;
-  void (*before_)(int);
+  const Caller& caller_;
+  void (*before_)(int) = nullptr;
 };
 
 Json candidate_json(const PlanCandidate& candidate) {
@@ -209,21 +215,43 @@ Json blocks_json(const PlanAnswer& answer) {
   return out;
 }
 
+// Returns the keys with which every answer begins.
+Json head_json(const PlanQuestion& question, const PlanOptions& options, const Pricing& pricing,
+               bool found) {
+  return {{"model", options.subject},          {"cluster", options.cluster},
+          {"batch", question.batch},           {"planner", options.planner},
+          {"style", to_string(pricing.style)}, {"precision", pricing.precision},
+          {"priced_with", pricing.said},       {"found", found}};
+}
+
+// Returns the answer while the search goes on: its keys are some of those of answer_json().
+std::string best_json(const PlanCandidate& best, const std::string& plan,
+                      const PlanQuestion& question, const PlanOptions& options,
+                      const Pricing& pricing) {
+  Json out = head_json(question, options, pricing, true);
+  out["best"] = candidate_json(best);
+  out["text"] = with_style(plan, pricing);
+  out["memory_limit_bytes"] = question.memory_limit_bytes;
+  out["ended"] = "stopped";
+  out["simulated"] = Json::array({candidate_json(best)});
+  return dumped(out) + "\n";
+}
+
 std::string answer_json(const PlanAnswer& answer, const PlanQuestion& question,
                         const PlanOptions& options, const Pricing& pricing) {
   Json tried = Json::array(), curve = Json::array();
   for (const PlanCandidate& candidate : answer.simulated)
     tried.push_back(candidate_json(candidate));
   for (const PlanCandidate& candidate : answer.curve) curve.push_back(candidate_json(candidate));
-  Json out{{"model", options.subject},          {"cluster", options.cluster},
-           {"batch", question.batch},           {"planner", options.planner},
-           {"style", to_string(pricing.style)}, {"precision", pricing.precision},
-           {"priced_with", pricing.said},       {"found", answer.best.has_value()}};
+  Json out = head_json(question, options, pricing, answer.best.has_value());
   if (answer.best) {
     out["best"] = candidate_json(answer.simulated[*answer.best]);
     out["bound_s"] = answer.bound_s;
     out["gap"] = *answer.simulated[*answer.best].step_s / answer.bound_s;
     out["text"] = answer.plan;
+  } else {
+    const std::string text = to_text(answer, question, false);
+    out["reason"] = text.substr(0, text.find('\n'));
   }
   out["memory_limit_bytes"] = std::llround(answer.limit_bytes);
   out["lists"] = answer.lists;
@@ -314,6 +342,12 @@ Result<int> search(const PlanOptions& options) {
   TESSERA_TRY(PlanQuestion question, question_of(options, pricing));
   ProgressLine progress("plan", options.seconds);
   question.progress = [&](const std::string& what) { progress.say(what); };
+  Caller& caller = *this_call().caller;
+  if (!caller.has_terminal()) {
+    question.found = [&](const PlanCandidate& best, const std::string& plan) {
+      caller.best_so_far(best_json(best, plan, question, options, pricing));
+    };
+  }
   const Interrupt interrupt;
   const auto begin = std::chrono::steady_clock::now();
   question.stop = [&] {
@@ -341,7 +375,7 @@ Result<int> search(const PlanOptions& options) {
   std::string text =
       to_text(answer, question, options.explain) + fmt::format("priced with {}\n", pricing.said);
   if (!answer.best) {
-    fmt::print(stderr, "tessera: plan: {}", text);
+    note("tessera: plan: " + text);
     return 1;
   }
   if (options.out.empty()) {
@@ -398,8 +432,8 @@ void add_plan(Commands& commands) {
   command.option("--fix", options->fixed, "KEY=VALUE that is not searched; the keys stand below");
   command
       .option("--allow", options->allowed,
-              "lossy: plans may compress what ranks exchange, which changes what a step computes "
-              "(planner opfence)")
+              "lossy: plans may compress what ranks exchange, or exchange it rarely, which changes "
+              "what a step computes (planner opfence; auto on a cluster of sites)")
       .one_of({"lossy"});
   command.option("--with", options->with,
                  "Plan file of keys and entries that the plan must contain; the rest is searched "

@@ -1,6 +1,7 @@
 // `--plan auto`: returns the plan that the planner `auto` finds.
 #include <fmt/format.h>
 
+#include "tessera/cli/caller.h"
 #include "tessera/cli/progress_line.h"
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/cli/with_planning/pricing.h"
@@ -38,6 +39,7 @@ Result<std::string> plan_by_search(const AutoQuestion& question) {
   if (question.ranks > 0) search.fixed["devices"] = std::to_string(question.ranks);
   ProgressLine progress("plan auto");
   search.progress = [&](const std::string& what) { progress.say(what); };
+  search.stop = [&caller = *this_call().caller] { return caller.stopped(); };
   TESSERA_TRY(const PlanAnswer answer, find_plan(search, "auto"));
   progress.end();
   if (!answer.best) {

@@ -222,7 +222,7 @@ Result<int> plan_for(const PlanQuestion& question, const PlanForRequest& request
   // A text without comments is the output alone; what was found goes beside it.
   if (request.target->has_comments) return print(text + best.text);
   for (const std::string& note : best.notes) text += fmt::format("note: {}\n", message_line(note));
-  fmt::print(stderr, "{}", text);
+  note(text);
   return print(best.text);
 }
 

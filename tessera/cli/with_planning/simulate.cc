@@ -393,7 +393,7 @@ Result<int> run_simulate(const SimulateCommand& given) {
                                        planned.compute, texts.optimizer,
                                        static_cast<size_t>(options.evaluations)}));
   }
-  fmt::print(stderr, "{}", fit_text(*shortage, advice, result.step_time_s));
+  note(fit_text(*shortage, advice, result.step_time_s));
   return 1;
 }
 

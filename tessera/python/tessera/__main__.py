@@ -1,0 +1,5 @@
+import sys
+
+from tessera._program import main
+
+sys.exit(main())
