@@ -29,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "network"))
 import namespaces  # noqa: E402  (the folder is known only now)
 
-PROGRAM = str(ROOT / "build" / "tessera")
+PROGRAM = os.environ.get("TESSERA_PROGRAM", str(ROOT / "build" / "tessera"))
 MODELS = {  # name: text, sequences a step and rank
     "gpt-1m": ("gpt:layers=4,hidden=128,heads=4,seq=32,vocab=256", 1),
     "llama": ("llama:layers=2,hidden=192,heads=4,kv_heads=2,ffn=512,seq=32,vocab=256", 1),
@@ -92,8 +92,10 @@ def predicted_of(spec, plan, cluster, batch, environment):
     """Step time, bytes that all ranks send in a step, and the peak of the arena of the rank with the most."""
     out = json.loads(run([PROGRAM, "simulate", spec, "--plan", plan, "--cluster", cluster, "--batch", str(batch), "--precision",
                           "float32", "--style", "tessera,transport=mpi", "--no-fold", "--json"], env=environment))
-    return {"step_time_s": out["step_time_s"], "inner_steps": out.get("outer", {}).get("every", 1),
-            "bytes": sum(role["ranks"] * sum(row["bytes"] for row in role["traffic"]) for role in out["roles"]),
+    outer = out.get("outer_steps", {"bytes_of_a_rank": [], "every": 1})
+    return {"step_time_s": out["step_time_s"],
+            "bytes": sum(role["ranks"] * sum(row["bytes"] for row in role["traffic"]) for role in out["roles"]) +
+            out["ranks"] * sum(outer["bytes_of_a_rank"]) // outer["every"],
             "memory": max(role["peak_memory_bytes"] for role in out["roles"])}
 
 
@@ -231,7 +233,7 @@ def main():
     parser.add_argument("--part", choices=("accuracy", "sites"), required=True)
     parser.add_argument("--rounds", type=int, default=3, help="accuracy: runs of each pair")
     parser.add_argument("--profile", help="accuracy: file of tessera profile; default: measure first")
-    parser.add_argument("--steps", type=int, help="accuracy: steps on the network, 14; sites: steps of the losses, 400")
+    parser.add_argument("--steps", type=int, help="accuracy: steps on the network, 16; sites: steps of the losses, 400")
     parser.add_argument("--only", default="", metavar="TEXT", help="sites: only the ways whose names have this")
     parser.add_argument("--extra", action="append", default=[], metavar="NAME=PLAN.toml", help="sites: one more plan of four ranks")
     options = parser.parse_args()
@@ -243,7 +245,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="tessera_slow_links_") as path:
         folder = Folder(path)
         if options.part == "accuracy":
-            rows = accuracy(folder, options.steps or 14, options.rounds, options.profile)
+            rows = accuracy(folder, options.steps or 16, options.rounds, options.profile)
             measured = folder.write("measured.json", json.dumps(rows))
             text = run([PROGRAM, "accuracy", "--reality", measured])
         else:

@@ -71,7 +71,7 @@ void add_completion(Commands& commands);
 void add_help(Commands& commands);
 
 // The commands in the order of the help text.
-constexpr std::array<ProgramCommand, 26> kCommands = {{{"train", add_train, false, true},
+constexpr std::array<ProgramCommand, 27> kCommands = {{{"train", add_train, false, true},
                                                        {"verify", add_verify, false, true},
                                                        {"inspect", add_inspect},
                                                        {"plan", nullptr, true},
@@ -88,6 +88,7 @@ constexpr std::array<ProgramCommand, 26> kCommands = {{{"train", add_train, fals
                                                        {"export"},
                                                        {"import"},
                                                        {"order"},
+                                                       {"check"},
                                                        {"launch", add_launch, false, true},
                                                        {"rescale", add_rescale},
                                                        {"sample", add_sample, false, true},

@@ -58,7 +58,8 @@ const NodeType& Cluster::type_of(int64_t device) const {
 bool operator==(const Cluster& a, const Cluster& b) {
   const bool measured = a.profile != nullptr && b.profile != nullptr;
   return a.name == b.name && a.parts == b.parts && a.tiers == b.tiers && a.switches == b.switches &&
-         a.paths == b.paths && a.hosts == b.hosts && a.one_machine == b.one_machine && a.rail_aligned == b.rail_aligned &&
+         a.paths == b.paths && a.hosts == b.hosts && a.one_machine == b.one_machine &&
+         a.exchange_share == b.exchange_share && a.rail_aligned == b.rail_aligned &&
          a.profile_file == b.profile_file &&
          (measured ? *a.profile == *b.profile : a.profile == b.profile);
 }

@@ -133,12 +133,15 @@ struct Cluster {
   std::string name;
   std::vector<ClusterPart> parts;  // at least one; a heterogeneous cluster has several
   std::vector<FabricTier> tiers;
-  std::vector<FabricSwitch> switches;      // instead of tiers
-  std::vector<FabricPath> paths;           // between switches
-  std::vector<std::string> hosts;          // names of the nodes, in their order; empty: not known
+  std::vector<FabricSwitch> switches;  // instead of tiers
+  std::vector<FabricPath> paths;       // between switches
+  std::vector<std::string> hosts;      // names of the nodes, in their order; empty: not known
   // The nodes are containers or network namespaces of one machine, whose `NodeType::cores` all of
   // them share; every part has the same number of cores.
   bool one_machine = false;
+  // The share of the rates of cards and ways up that an exchange reaches in which each node sends to
+  // all others at once. Single messages reach the whole. Measured by `tessera probe`.
+  double exchange_share = 1;
   bool rail_aligned = false;               // NIC i of every node is connected to switch i of tier 0
   std::shared_ptr<const Profile> profile;  // measured tables; null: there are only constants
   std::string profile_file;                // the file from which `profile` was read

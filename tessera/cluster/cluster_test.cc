@@ -222,6 +222,8 @@ TEST(Cluster, PartsLikePresetsAndUnequalRails) {
   EXPECT_EQ(error_of("one_machine = true\n" + text + "[[part]]\nlike = \"t4\"\ncores = 2\n"),
             "c.toml:1: expected the same number of cores in every part for one_machine, found 0 "
             "and 2");
+  EXPECT_EQ(error_of("exchange_share = 1.5\n" + text),
+            "c.toml:1: expected at most 1 for exchange_share, found 1.5");
 }
 
 TEST(Cluster, LocatesDevicesPartByPart) {
@@ -588,6 +590,7 @@ RC_GTEST_PROP(Cluster, ParsesWhatItPrints, ()) {
   if (!c.tiers.empty()) c.tiers.back().radix = 0;
   c.rail_aligned = *rc::gen::arbitrary<bool>();
   c.one_machine = *rc::gen::arbitrary<bool>();
+  c.exchange_share = *rc::gen::inRange(1, 101) / 100.0;
   const auto again = parse_cluster(to_toml(c), "c.toml");
   RC_ASSERT(again.has_value());
   RC_ASSERT(*again == c);

@@ -17,8 +17,8 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-const Names kClusterKeys{"name", "part",         "tier",    "switch",
-                         "path", "rail_aligned", "one_machine", "profile", "hosts"};
+const Names kClusterKeys{"name",         "part",        "tier",           "switch",  "path",
+                         "rail_aligned", "one_machine", "exchange_share", "profile", "hosts"};
 const Names kPartKeys{"name",  "nodes",   "like",   "devices", "cores", "device",
                       "inner", "sockets", "bridge", "nic",     "host",  "disk"};
 const Names kDeviceKeys{"name",        "generation",  "peak",   "sustained", "memory",
@@ -473,6 +473,11 @@ Status check_fabric(const TomlReader& top, const Cluster& cluster) {
                                    "rail_aligned, found {} and {}",
                                    cluster.parts.front().type.nics, part.type.nics));
     }
+    if (cluster.exchange_share > 1) {
+      return top.error(
+          top.line_of("exchange_share"),
+          fmt::format("expected at most 1 for exchange_share, found {}", cluster.exchange_share));
+    }
     if (cluster.one_machine && part.type.cores != cluster.parts.front().type.cores) {
       return top.error(top.line_of("one_machine"),
                        fmt::format("expected the same number of cores in every part for "
@@ -529,6 +534,7 @@ Result<Cluster> parse_cluster(std::string_view toml, std::string_view file) {
   TESSERA_TRY_VOID(read_hosts(top, cluster));
   TESSERA_TRY_VOID(top.boolean("rail_aligned", cluster.rail_aligned));
   TESSERA_TRY_VOID(top.boolean("one_machine", cluster.one_machine));
+  TESSERA_TRY_VOID(top.positive("exchange_share", cluster.exchange_share));
   TESSERA_TRY_VOID(check_fabric(top, cluster));
   TESSERA_TRY_VOID(read_profile(top, cluster));
   return cluster;
@@ -652,6 +658,8 @@ std::string to_toml(const Cluster& cluster) {
   std::string out = fmt::format("name = {}\n", toml_text(cluster.name));
   if (cluster.rail_aligned) out += "rail_aligned = true\n";
   if (cluster.one_machine) out += "one_machine = true\n";
+  if (cluster.exchange_share != 1)
+    out += fmt::format("exchange_share = {}\n", cluster.exchange_share);
   if (!cluster.profile_file.empty()) {
     out += fmt::format("profile = {}\n", toml_text(cluster.profile_file));
   }

@@ -38,4 +38,12 @@ Result<OptimizerSpec> parse_optimizer_text(std::string_view text) {
   return spec;
 }
 
+std::string optimizer_text(const OptimizerSpec& optimizer) {
+  std::string text = optimizer.kind;
+  for (const OptimizerGroup& group : optimizer.groups) {
+    if (!group.kind.empty()) text += fmt::format(",{}={}", group.parameters, group.kind);
+  }
+  return text;
+}
+
 }  // namespace tessera

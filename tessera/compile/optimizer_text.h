@@ -8,6 +8,7 @@
 // prefix of the name. If two patterns match a parameter, the later one counts.
 #pragma once
 
+#include <string>
 #include <string_view>
 
 #include "tessera/base/result.h"
@@ -19,5 +20,7 @@ namespace tessera {
 // (the error suggests the nearest one); a part after the first that is not PATTERN=OPTIMIZER. A
 // pattern that matches no parameter is an error only later, when the model is compiled.
 Result<OptimizerSpec> parse_optimizer_text(std::string_view text);
+// Returns such a word. It says which optimizer each parameter has, and none of its numbers.
+std::string optimizer_text(const OptimizerSpec& optimizer);
 
 }  // namespace tessera

@@ -133,7 +133,7 @@ std::optional<Figure> profiled_collective(const Profile& profile, std::string_vi
     const auto it = profile.families.find(fmt::format("{}.{}", collective, name));
     if (it == profile.families.end()) continue;
     const bool tells_nodes = coordinate(it->second, "nodes") >= 0;
-    if (nodes > 1 && !tells_nodes && kind != Style::Transport::kMpi) continue;
+    if (nodes > 1 && !tells_nodes) continue;
     const auto by_ranks = points_of(it->second, nodes);
     if (by_ranks.empty()) continue;
     return at_ranks(by_ranks, ranks, static_cast<double>(bytes));

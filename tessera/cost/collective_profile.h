@@ -21,7 +21,7 @@ namespace tessera {
 // proportional to the ranks, from the nearest number. If a size is more than a factor of 2 away
 // from all samples, the uncertainty is larger. The first transport of threads, nccl and mpi that
 // has a family is used. Over several nodes a family fits only if it has the coordinate `nodes` with
-// samples of exactly this number, or if its transport is mpi.
+// samples of exactly this number; a family without this coordinate was measured inside one node.
 std::optional<Figure> profiled_collective(const Profile& profile, std::string_view collective,
                                           int64_t nodes, int64_t ranks, int64_t bytes,
                                           Style::Transport transport = Style::Transport::kAny);

@@ -106,6 +106,8 @@ OrderCosts::OrderCosts(const OrderNetwork& network, const OrderPattern& pattern)
 OrderCosts::OrderCosts(const PairCosts& pairs, const OrderPattern& pattern)
     : pattern_(pattern), pairs_(pairs), classes_(index_of(pairs.machines)) {
   std::iota(classes_.begin(), classes_.end(), 0);
+  for (size_t i = 0; i < pairs.latency_s.size(); ++i)
+    by_pair_.emplace_back(pairs.latency_s[i], pairs.seconds_a_byte[i]);
   index();
 }
 
@@ -360,7 +362,7 @@ void OrderState::finish_message(size_t phase, uint32_t message) {
   }
   double seconds = 0;
   if (costs.pairs() != nullptr) {
-    seconds = costs.pairs_.at(from, to, one.bytes);
+    seconds = costs.pair_s(from, to, one.bytes);
   } else {
     for (const int64_t end : {from, to})
       seconds = std::max(seconds, one.bytes / costs.rates_[index_of(end)]);

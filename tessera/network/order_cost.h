@@ -74,9 +74,17 @@ class OrderCosts {
   void index();
   double find_bound() const;
 
+  // Returns the seconds of m bytes, as PairCosts::at does, from one place in memory.
+  double pair_s(int64_t from, int64_t to, double bytes) const {
+    const auto& [latency_s, seconds_a_byte] =
+        by_pair_[static_cast<size_t>(from) * classes_.size() + static_cast<size_t>(to)];
+    return latency_s + bytes * seconds_a_byte;
+  }
+
   OrderPattern pattern_;
   OrderNetwork network_;
   PairCosts pairs_;
+  std::vector<std::pair<double, double>> by_pair_;  // latency and seconds a byte of pairs_
   std::vector<int32_t> classes_;
   std::vector<double> rates_;  // by machine
   bool equal_rates_ = true, equal_latencies_ = true;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "tessera/network/order_index.h"
@@ -60,25 +61,57 @@ PlacementCosts::PlacementCosts(const PlanTraffic& traffic, const OrderNetwork& n
   std::vector<int32_t> slots;  // by rank
   for (const int64_t device : devices)
     slots.push_back(static_cast<int32_t>(numbers.machine_of(device)));
+  std::vector<DeviceBytes> bytes(index_of(numbers.count()));
+  std::vector<int32_t> members(network.machines.size(), 0);  // of a group, by slot
   for (const TrafficKind& given : traffic.kinds) {
-    Kind& kind = kinds_.emplace_back();
-    kind.shape = given.shape;
-    kind.rounds = given.rounds;
-    std::vector<DeviceBytes> bytes(index_of(numbers.count()));
-    std::vector<int32_t> members(network.machines.size(), 0);  // of a group, by slot
-    for (const GroupFlow& group : given.groups)
-      add_group(group, slots, devices, kind, bytes, members);
-    add_messages(given.messages, slots, devices, kind, bytes);
-    for (const OrderMachine& type : routes.types()) {
-      std::vector<double>& seconds = kind.slot_s.emplace_back();
-      for (size_t slot = 0; slot < network.machines.size(); ++slot) {
-        const int64_t count = network.machines[slot].devices;
-        const std::span here = std::span(bytes).subspan(
-            index_of(numbers.first_of(static_cast<int64_t>(slot))), index_of(count));
-        seconds.push_back(count == type.devices ? seconds_of(here, type) : 0);
+    const size_t first = kinds_.size(), phases = std::max<size_t>(1, given.phases.size());
+    kinds_.resize(first + phases);
+    std::map<int32_t, std::vector<size_t>> by_stage;  // that receives
+    for (size_t p = 0; p < phases; ++p) {
+      kinds_[first + p].shape = given.shape;
+      kinds_[first + p].rounds = given.phases.empty() ? given.rounds : given.phases[p].rounds;
+      by_stage[given.phases.empty() ? 0 : given.phases[p].to].push_back(first + p);
+    }
+    std::vector<std::vector<int32_t>> touched(phases);  // ranks, perhaps repeatedly
+    for (const GroupFlow& group : given.groups) {
+      add_group(group, slots, devices, kinds_[first], bytes, members);
+      touched[0].insert(touched[0].end(), group.members.begin(), group.members.end());
+    }
+    std::vector<std::vector<const RankFlow*>> by_phase(phases);
+    for (const RankFlow& message : given.messages)
+      by_phase[index_of(message.phase)].push_back(&message);
+    for (size_t p = 0; p < phases; ++p) {
+      for (const RankFlow* message : by_phase[p]) {
+        add_message(*message, slots, devices, kinds_[first + p], bytes);
+        touched[p].insert(touched[p].end(), {message->from, message->to});
       }
+      add_slots(touched[p], slots, numbers, bytes, kinds_[first + p]);
+    }
+    std::vector<std::vector<size_t>>& together = together_.emplace_back();
+    for (auto& [stage, kinds] : by_stage) together.push_back(std::move(kinds));
+  }
+}
+
+void PlacementCosts::add_slots(const std::vector<int32_t>& touched,
+                               const std::vector<int32_t>& slots, const DeviceNumbers& numbers,
+                               std::vector<DeviceBytes>& bytes, Kind& out) const {
+  std::vector<char> seen(network_->machines.size(), 0);
+  for (const int32_t rank : touched) seen[index_of(slots[index_of(rank)])] = 1;
+  for (size_t slot = 0; slot < seen.size(); ++slot) {
+    if (seen[slot] != 0) out.slots.push_back(static_cast<int32_t>(slot));
+  }
+  const auto devices_of = [&](int32_t slot) {
+    return std::span(bytes).subspan(index_of(numbers.first_of(slot)),
+                                    index_of(network_->machines[index_of(slot)].devices));
+  };
+  for (const OrderMachine& type : routes_->types()) {
+    std::vector<double>& seconds = out.slot_s.emplace_back();
+    for (const int32_t slot : out.slots) {
+      const std::span<const DeviceBytes> here = devices_of(slot);
+      seconds.push_back(std::ssize(here) == type.devices ? seconds_of(here, type) : 0);
     }
   }
+  for (const int32_t slot : out.slots) std::ranges::fill(devices_of(slot), DeviceBytes());
 }
 
 void PlacementCosts::add_group(const GroupFlow& given, const std::vector<int32_t>& slots,
@@ -112,23 +145,20 @@ void PlacementCosts::add_group(const GroupFlow& given, const std::vector<int32_t
   }
 }
 
-void PlacementCosts::add_messages(const std::vector<RankFlow>& messages,
-                                  const std::vector<int32_t>& slots,
-                                  const std::vector<int64_t>& devices, Kind& out,
-                                  std::vector<DeviceBytes>& bytes) {
-  for (const RankFlow& one : messages) {
-    const int32_t from = slots[index_of(one.from)], to = slots[index_of(one.to)];
-    DeviceBytes &sender = bytes[index_of(devices[index_of(one.from)])],
-                &taker = bytes[index_of(devices[index_of(one.to)])];
-    if (from == to) {
-      sender.sent_inside += one.bytes;
-      taker.taken_inside += one.bytes;
-      out.inside = true;
-    } else {
-      sender.sent_outside += one.bytes;
-      taker.taken_outside += one.bytes;
-      out.flows.push_back({from, to, one.bytes});
-    }
+void PlacementCosts::add_message(const RankFlow& message, const std::vector<int32_t>& slots,
+                                 const std::vector<int64_t>& devices, Kind& out,
+                                 std::vector<DeviceBytes>& bytes) {
+  const int32_t from = slots[index_of(message.from)], to = slots[index_of(message.to)];
+  DeviceBytes &sender = bytes[index_of(devices[index_of(message.from)])],
+              &taker = bytes[index_of(devices[index_of(message.to)])];
+  if (from == to) {
+    sender.sent_inside += message.bytes;
+    taker.taken_inside += message.bytes;
+    out.inside = true;
+  } else {
+    sender.sent_outside += message.bytes;
+    taker.taken_outside += message.bytes;
+    out.flows.push_back({from, to, message.bytes});
   }
 }
 
@@ -216,8 +246,8 @@ double PlacementCosts::latency_of(const Kind& kind, size_t item, const Order& or
   return latency;
 }
 
-double PlacementCosts::slot_seconds(const Kind& kind, const Order& order, size_t slot) const {
-  return kind.slot_s[index_of(routes_->type_of(order[slot]))][slot];
+double PlacementCosts::slot_seconds(const Kind& kind, const Order& order, size_t at) const {
+  return kind.slot_s[index_of(routes_->type_of(order[index_of(kind.slots[at])]))][at];
 }
 
 PlacementCosts::KindCost PlacementCosts::kind_cost(const Kind& kind, const Order& order) const {
@@ -228,10 +258,13 @@ PlacementCosts::KindCost PlacementCosts::kind_cost(const Kind& kind, const Order
     add_item(kind, i, order, 1, loads);
     latency = std::max(latency, latency_of(kind, i, order));
   }
-  for (size_t slot = 0; slot < order.size(); ++slot)
-    out.seconds = std::max(out.seconds, slot_seconds(kind, order, slot));
+  for (size_t at = 0; at < kind.slots.size(); ++at)
+    out.seconds = std::max(out.seconds, slot_seconds(kind, order, at));
   out.bound = kind.items() > 0 ? Bound::kCards : Bound::kInside;
-  for (size_t link = 0; link < loads.bytes.size(); ++link) {
+  std::ranges::sort(loads.changed);  // the first of several equal links is named
+  loads.changed.erase(std::ranges::unique(loads.changed).begin(), loads.changed.end());
+  for (const int32_t changed : loads.changed) {
+    const auto link = index_of(changed);
     const double rate = network_->link_rate(link);
     if (rate == 0 || loads.bytes[link] / rate <= out.seconds) continue;
     out.seconds = loads.bytes[link] / rate;
@@ -254,14 +287,25 @@ std::string PlacementCosts::bound_text(const KindCost& cost) const {
 }
 
 std::vector<PlacementCosts::KindCost> PlacementCosts::cost_by_kind(const Order& order) const {
-  std::vector<KindCost> out;
-  for (const Kind& kind : kinds_) out.push_back(kind_cost(kind, order));
+  std::vector<KindCost> costs, out;
+  for (const Kind& kind : kinds_) costs.push_back(kind_cost(kind, order));
+  for (size_t what = 0; what < together_.size(); ++what) {
+    // The kind is bounded by what bounds the longest of its phases.
+    KindCost longest;
+    for (const std::vector<size_t>& together : together_[what]) {
+      for (const size_t kind : together) {
+        if (costs[kind].seconds >= longest.seconds) longest = costs[kind];
+      }
+    }
+    longest.seconds = kind_seconds(what, [&](size_t kind) { return costs[kind].seconds; });
+    out.push_back(longest);
+  }
   return out;
 }
 
 double PlacementCosts::cost(const Order& order) const {
   double out = 0;
-  for (const Kind& kind : kinds_) out += kind_cost(kind, order).seconds;
+  for (const KindCost& kind : cost_by_kind(order)) out += kind.seconds;
   return out;
 }
 
@@ -273,20 +317,25 @@ double PlacementCosts::bound() const {
         near = std::min(near, routes_->latency_between_places_s(a, b));
     }
   }
-  double out = 0;
+  std::vector<double> bounds;
   for (const Kind& kind : kinds_) {
     double seconds = 0;
-    for (size_t slot = 0; slot < network_->machines.size(); ++slot) {
+    for (size_t at = 0; at < kind.slots.size(); ++at) {
+      const int64_t devices = network_->machines[index_of(kind.slots[at])].devices;
       double least = std::numeric_limits<double>::infinity();
       for (size_t type = 0; type < kind.slot_s.size(); ++type) {
-        if (routes_->types()[type].devices == network_->machines[slot].devices)
-          least = std::min(least, kind.slot_s[type][slot]);
+        if (routes_->types()[type].devices == devices)
+          least = std::min(least, kind.slot_s[type][at]);
       }
       seconds = std::max(seconds, least);
     }
-    out += seconds + kind.rounds * std::max(kind.items() > 0 ? near : 0,
-                                            kind.inside ? routes_->latency_inside_s() : 0);
+    bounds.push_back(seconds +
+                     kind.rounds * std::max(kind.items() > 0 ? near : 0,
+                                            kind.inside ? routes_->latency_inside_s() : 0));
   }
+  double out = 0;
+  for (size_t what = 0; what < together_.size(); ++what)
+    out += kind_seconds(what, [&](size_t kind) { return bounds[kind]; });
   return out;
 }
 
@@ -314,7 +363,7 @@ void PlacementState::start() {
     Kind& state = kinds_.emplace_back();
     state.loads = costs_->no_loads();
     state.links = MaxTree(state.loads.bytes.size());
-    state.slots = MaxTree(order_.size());
+    state.slots = MaxTree(kind.slots.size());
     state.latencies = MaxTree(kind.items());
     state.seen.assign(kind.items(), 0);
     state.inside_s = kind.inside ? costs_->routes_->latency_inside_s() : 0;
@@ -322,12 +371,17 @@ void PlacementState::start() {
       costs_->add_item(kind, i, order_, 1, state.loads);
       state.latencies.set(i, costs_->latency_of(kind, i, order_));
     }
-    for (size_t slot = 0; slot < order_.size(); ++slot)
-      state.slots.set(slot, costs_->slot_seconds(kind, order_, slot));
+    for (size_t at = 0; at < kind.slots.size(); ++at)
+      state.slots.set(at, costs_->slot_seconds(kind, order_, at));
     finish(k);
   }
+  add_up();
+}
+
+void PlacementState::add_up() {
   cost_ = 0;
-  for (const Kind& state : kinds_) cost_ += state.seconds;
+  for (size_t what = 0; what < costs_->together_.size(); ++what)
+    cost_ += costs_->kind_seconds(what, [&](size_t kind) { return kinds_[kind].seconds; });
 }
 
 void PlacementState::finish(size_t kind) {
@@ -346,7 +400,6 @@ void PlacementState::swap(int64_t a, int64_t b) {
     std::swap(order_[index_of(a)], order_[index_of(b)]);
     return start();
   }
-  cost_ = 0;
   for (size_t k = 0; k < kinds_.size(); ++k) {
     const PlacementCosts::Kind& kind = costs_->kinds_[k];
     Kind& state = kinds_[k];
@@ -362,13 +415,17 @@ void PlacementState::swap(int64_t a, int64_t b) {
       costs_->add_item(kind, item, order_, 1, state.loads);
       state.latencies.set(item, costs_->latency_of(kind, item, order_));
     }
-    for (const int64_t slot : {a, b})
-      state.slots.set(index_of(slot), costs_->slot_seconds(kind, order_, index_of(slot)));
+    for (const int64_t slot : {a, b}) {
+      const auto at = std::ranges::lower_bound(kind.slots, static_cast<int32_t>(slot));
+      if (at == kind.slots.end() || *at != slot) continue;
+      const auto i = static_cast<size_t>(at - kind.slots.begin());
+      state.slots.set(i, costs_->slot_seconds(kind, order_, i));
+    }
     std::swap(order_[index_of(a)], order_[index_of(b)]);
     finish(k);
-    cost_ += state.seconds;
   }
   std::swap(order_[index_of(a)], order_[index_of(b)]);
+  add_up();
 }
 
 }  // namespace tessera

@@ -10,14 +10,17 @@
 //     if they share a link),
 //   - the bytes on a network card, out or in, / its rate, and
 //   - the bytes on an uplink or path, in one direction, / its rate,
-// plus the latency of the farthest messages times the rounds. The time of a step's traffic is the
-// sum over the kinds (docs/theory/cloud-collectives.md section 8).
+// plus the latency of the farthest messages times the rounds. Messages between stages are priced
+// phase by phase, as messages of other stages are sent at other times, and their time is that of the
+// stage whose phases take the longest together. The time of a step's traffic is the sum over the
+// kinds (docs/theory/cloud-collectives.md section 8).
 //
 //   const PlacementCosts costs(traffic, network, routes, devices);   // devices[rank]
 //   PlacementState state(costs, order);
 //   state.swap(3, 17);                                        // cost() is that of the new order
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -80,13 +83,14 @@ class PlacementCosts {
     int32_t from = 0, to = 0;
     double bytes = 0;
   };
-  struct Kind {
+  struct Kind {  // of traffic, or one phase of its messages
     FlowShape shape = FlowShape::kRing;
     double rounds = 0;
     bool inside = false;  // some groups or messages stay on a slot
     std::vector<Group> groups;
     std::vector<Flow> flows;
-    // By type of machine and slot: the time of the slot's devices and cards on such a machine.
+    std::vector<int32_t> slots;  // whose devices send or take something, ascending
+    // By type of machine and such slot: the time of its devices and cards on such a machine.
     std::vector<std::vector<double>> slot_s;
     size_t items() const { return shape == FlowShape::kMessages ? flows.size() : groups.size(); }
   };
@@ -103,20 +107,38 @@ class PlacementCosts {
   static void add_group(const GroupFlow& given, const std::vector<int32_t>& slots,
                         const std::vector<int64_t>& devices, Kind& out,
                         std::vector<DeviceBytes>& bytes, std::vector<int32_t>& members);
-  static void add_messages(const std::vector<RankFlow>& messages, const std::vector<int32_t>& slots,
-                           const std::vector<int64_t>& devices, Kind& out,
-                           std::vector<DeviceBytes>& bytes);
+  static void add_message(const RankFlow& message, const std::vector<int32_t>& slots,
+                          const std::vector<int64_t>& devices, Kind& out,
+                          std::vector<DeviceBytes>& bytes);
   void add_item(const Kind& kind, size_t item, const Order& order, double sign, Loads& out) const;
   void add_group_loads(const Kind& kind, const Group& group, const Order& order, double sign,
                        Loads& out) const;
   KindCost kind_cost(const Kind& kind, const Order& order) const;
   double latency_of(const Kind& kind, size_t item, const Order& order) const;
   Loads no_loads() const;
-  double slot_seconds(const Kind& kind, const Order& order, size_t slot) const;
+  // `at`: index into Kind::slots.
+  double slot_seconds(const Kind& kind, const Order& order, size_t at) const;
+
+  // Sets the times of the slots of the ranks `touched`, and the bytes of their devices back to 0.
+  void add_slots(const std::vector<int32_t>& touched, const std::vector<int32_t>& slots,
+                 const DeviceNumbers& numbers, std::vector<DeviceBytes>& bytes, Kind& out) const;
+  // Returns the seconds of a kind of traffic. `seconds`: of each of kinds_.
+  template <class Seconds>
+  double kind_seconds(size_t what, const Seconds& seconds) const {
+    double most = 0;
+    for (const std::vector<size_t>& together : together_[what]) {
+      double sum = 0;
+      for (const size_t kind : together) sum += seconds(kind);
+      most = std::max(most, sum);
+    }
+    return most;
+  }
 
   const OrderNetwork* network_;
   const OrderRoutes* routes_;
   std::vector<Kind> kinds_;
+  // By kind of traffic: lists of indices into kinds_, whose seconds add up; the longest list counts.
+  std::vector<std::vector<std::vector<size_t>>> together_;
 };
 
 // An order of machines whose cost is known while slots exchange their machines.
@@ -138,6 +160,7 @@ class PlacementState {
   };
   void start();
   void finish(size_t kind);
+  void add_up();
 
   const PlacementCosts* costs_;
   Order order_;

@@ -85,6 +85,44 @@ TEST(Placement, pairs_and_messages_send_directly) {
   EXPECT_NEAR(cost_of(kind, network, 4, {0, 2, 1, 3}), 6, 1e-9);
 }
 
+// Three stages of two ranks on six machines, two a rack: forward 1 GB from each rank to the next
+// stage, backward 1 GB back. All four phases cross racks, and no two of them at the same time.
+TEST(Placement, messages_of_other_stages_are_sent_at_other_times) {
+  const OrderNetwork network = network_of({0, 0, 1, 1, 2, 2}, 1);
+  TrafficKind kind;
+  kind.what = "send";
+  kind.shape = FlowShape::kMessages;
+  kind.phases = {{0, 1, 3}, {1, 2, 3}, {2, 1, 3}, {1, 0, 3}};
+  kind.messages = {{0, 2, 1e9, 0}, {1, 3, 1e9, 0}, {2, 4, 1e9, 1}, {3, 5, 1e9, 1},
+                   {4, 2, 1e9, 2}, {5, 3, 1e9, 2}, {2, 0, 1e9, 3}, {3, 1, 1e9, 3}};
+  // An uplink carries 2 GB in each phase. The middle stage takes in two phases, which add up; what
+  // rack 1 sends in them belongs to the other stages.
+  EXPECT_NEAR(cost_of(kind, network, 6, {0, 1, 2, 3, 4, 5}), 4, 1e-9);
+  // If all were sent at once, rack 1 would send and take 4 GB, and so it is with one phase.
+  TrafficKind at_once = kind;
+  at_once.phases.clear();
+  for (RankFlow& message : at_once.messages) message.phase = 0;
+  EXPECT_NEAR(cost_of(at_once, network, 6, {0, 1, 2, 3, 4, 5}), 4, 1e-9);
+  // Stages dealt over the racks: an uplink carries 1 GB of a phase, and rack 1 has two phases that
+  // leave it.
+  EXPECT_NEAR(cost_of(at_once, network, 6, {0, 2, 1, 4, 3, 5}), 2, 1e-9);
+  EXPECT_NEAR(cost_of(kind, network, 6, {0, 2, 1, 4, 3, 5}), 2, 1e-9);
+}
+
+// Four stages in a row, whose rounds through one uplink would add up if they were sent at once.
+TEST(Placement, phases_through_one_uplink_do_not_add_up) {
+  // Stage s is the machine s; even machines are in rack 0, odd ones in rack 1.
+  const OrderNetwork network = network_of({0, 1, 0, 1}, 1);
+  TrafficKind kind;
+  kind.shape = FlowShape::kMessages;
+  kind.phases = {{0, 1, 1}, {2, 3, 1}};
+  kind.messages = {{0, 1, 1e9, 0}, {2, 3, 1e9, 1}};
+  EXPECT_NEAR(cost_of(kind, network, 4, {0, 1, 2, 3}), 1, 1e-9);
+  kind.phases.clear();
+  kind.messages = {{0, 1, 1e9}, {2, 3, 1e9}};
+  EXPECT_NEAR(cost_of(kind, network, 4, {0, 1, 2, 3}), 2, 1e-9);
+}
+
 TEST(Placement, cards_are_shared_by_devices_and_rounds_take_the_latency_of_the_farthest) {
   OrderNetwork network = network_of({0, 1}, 4);
   for (OrderMachine& machine : network.machines) {
@@ -135,7 +173,8 @@ PlanTraffic mixed_traffic() {
   }
   over_six.shape = FlowShape::kAllPairs;
   sends.shape = FlowShape::kMessages;
-  for (int32_t r = 0; r < 23; ++r) sends.messages.push_back({r, r + 1, 1e8 * (1 + r % 5)});
+  sends.phases = {{0, 1, 20}, {1, 2, 20}, {2, 1, 40}};
+  for (int32_t r = 0; r < 23; ++r) sends.messages.push_back({r, r + 1, 1e8 * (1 + r % 5), r % 3});
   over_four.rounds = 20;
   sends.rounds = 40;
   traffic.kinds = {over_four, over_six, sends};

@@ -23,6 +23,21 @@ struct Sent {
   double rounds = 0;
 };
 
+// Joins messages between the same two ranks.
+std::vector<RankFlow> joined_by_ends(std::vector<RankFlow> messages) {
+  std::ranges::sort(messages, {},
+                    [](const RankFlow& flow) { return std::pair(flow.from, flow.to); });
+  std::vector<RankFlow> out;
+  for (const RankFlow& flow : messages) {
+    if (!out.empty() && out.back().from == flow.from && out.back().to == flow.to) {
+      out.back().bytes += flow.bytes;
+    } else {
+      out.push_back(flow);
+    }
+  }
+  return out;
+}
+
 int64_t elements_of(const Issue& issue, bool of_need) {
   int64_t most = 0;
   for (const Transfer& transfer : issue.transfers) {
@@ -153,7 +168,8 @@ class Counting {
         }
       }
     }
-    for (const auto& [which, sum] : sums) {
+    for (auto& [which, sum] : sums) {
+      sum.pieces = joined_by_ends(std::move(sum.pieces));
       const Group& group = program.groups[index_of(which.first)];
       const Mesh& mesh = plan_.places[group.place.index()].mesh;
       Axes axes;
@@ -188,23 +204,31 @@ class Counting {
       return plan_.places[plan_.places_of(send.to)[0].index()].mesh.axes == mesh.axes;
     });
     double rounds = 0;
+    std::map<int32_t, double> rounds_to;  // by place
     for (const auto& [ref, block] : program.blocks) {
       for (const Instruction& instruction : block) {
         const auto message = message_of(instruction);
-        if (message && message->sends) rounds += times_of(program, ref, instruction);
+        if (!message || !message->sends) continue;
+        rounds += times_of(program, ref, instruction);
+        rounds_to[place_of(message->peer)] += times_of(program, ref, instruction);
       }
     }
     TrafficKind& kind = kind_of({"send", FlowShape::kMessages}, rounds);
+    const auto add = [&](RankFlow send) {
+      const int32_t to = place_of(send.to);
+      send.phase = phase_of(kind, place_of(send.from), to, rounds_to[to]);
+      kind.messages.push_back(send);
+    };
     for (const int rank : ranks) {
       if (!alike && rank != program.rank) {
         TESSERA_TRY(const Program other, lowering_.lower(rank, false));
-        for (const RankFlow& send : sends_of(other)) kind.messages.push_back(send);
+        for (const RankFlow& send : sends_of(other)) add(send);
         continue;
       }
       const std::vector<int64_t> at = mesh.coordinates(rank);
       for (const RankFlow& send : sends) {
         if (rank == program.rank) {
-          kind.messages.push_back(send);
+          add(send);
           continue;
         }
         const Mesh& there = plan_.places[plan_.places_of(send.to)[0].index()].mesh;
@@ -213,10 +237,25 @@ class Counting {
           const int64_t size = mesh.axes[a].size;
           to[a] = (at[a] + to[a] - from[a] + size) % size;
         }
-        kind.messages.push_back({rank, static_cast<int32_t>(there.rank_at(to)), send.bytes});
+        add({rank, static_cast<int32_t>(there.rank_at(to)), send.bytes});
       }
     }
     return {};
+  }
+
+  int32_t place_of(int rank) const {
+    return static_cast<int32_t>(plan_.places_of(rank)[0].index());
+  }
+  static int32_t phase_of(TrafficKind& kind, int32_t from, int32_t to, double rounds) {
+    const auto found = std::ranges::find_if(kind.phases, [&](const MessagePhase& phase) {
+      return phase.from == from && phase.to == to;
+    });
+    if (found == kind.phases.end()) {
+      kind.phases.push_back({from, to, rounds});
+      return static_cast<int32_t>(kind.phases.size() - 1);
+    }
+    found->rounds = std::max(found->rounds, rounds);
+    return static_cast<int32_t>(found - kind.phases.begin());
   }
 
   static std::vector<RankFlow> sends_of(const Program& program) {
@@ -246,11 +285,7 @@ class Counting {
     PlanTraffic out;
     out.ranks = plan_.ranks;
     for (auto& [key, kind] : kinds_) {
-      std::map<std::pair<int32_t, int32_t>, double> pairs;
-      for (const RankFlow& flow : kind.messages) pairs[{flow.from, flow.to}] += flow.bytes;
-      kind.messages.clear();
-      for (const auto& [ends, bytes] : pairs)
-        kind.messages.push_back({ends.first, ends.second, bytes});
+      kind.messages = joined_by_ends(std::move(kind.messages));
       out.kinds.push_back(std::move(kind));
     }
     std::ranges::stable_sort(out.kinds,

@@ -28,11 +28,18 @@ enum class FlowShape : uint8_t {
 struct RankFlow {
   int32_t from = 0, to = 0;  // ranks
   double bytes = 0;
+  int32_t phase = 0;  // index into TrafficKind::phases
   friend bool operator==(const RankFlow&, const RankFlow&) = default;
 };
 struct GroupFlow {
   std::vector<int32_t> members;  // ranks, in the order of the group
   double bytes = 0;              // of a step
+};
+// Messages from one stage to another. Those of other phases are sent at other times, so that messages
+// of one phase share links with each other alone.
+struct MessagePhase {
+  int32_t from = 0, to = 0;  // places (ResolvedPlan::places)
+  double rounds = 0;  // how often in a step a rank of `to` waits for the latency of a message
 };
 struct TrafficKind {
   std::string what;  // "all_reduce over dp", "send"
@@ -42,7 +49,8 @@ struct TrafficKind {
   // How often in a step a rank waits for the latency of a message: for a collective over n members
   // 2 log2 n times (all-reduce) or log2 n times, or as often as a ring has rounds if that is less.
   double rounds = 0;
-  double bytes() const;  // that all ranks send in a step
+  std::vector<MessagePhase> phases = {};  // of messages between stages; empty: all at the same time
+  double bytes() const;                   // that all ranks send in a step
 };
 struct PlanTraffic {
   int64_t ranks = 0;

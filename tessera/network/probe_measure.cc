@@ -45,7 +45,10 @@ constexpr int64_t kDepth = 8, kMostDepth = 64;  // chunks on their way in each d
 constexpr int64_t kLeastRounds = 8, kUsualRounds = 16, kMostRounds = 64;
 constexpr int64_t kCrossingRounds = 4;  // that are enough for the ways up
 constexpr double kSureProbability = 0.99, kSureError = 0.03;
-constexpr int64_t kEchoTag = 1, kBulkTag = 2;
+constexpr int64_t kEchoTag = 1, kBulkTag = 2, kExchangeTag = 3;
+constexpr double kExchangeWindow = 0.3;  // seconds of an exchange by the rates that were found
+constexpr int64_t kExchanges = 3;        // of which the median counts
+constexpr double kMostExchangeBytes = 64 << 20;  // to each other host
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -67,12 +70,12 @@ void put(const std::string& text, std::array<char, N>& into) {
 
 // A decision of rank 0 for all. For a round, the partner of each host, or -1, follows.
 struct Step {
-  enum Kind : int64_t { kEnd, kLatencies, kLatenciesDone, kRound };
+  enum Kind : int64_t { kEnd, kLatencies, kLatenciesDone, kRound, kExchange };
   int64_t kind = kEnd;
   int64_t first = 0, count = 0;  // of kLatencies: which rounds
   double window_s = 0;
-  int64_t chunk = 0, depth = 0;
-  int64_t most_chunks = 0;  // that a host sends, beside those on their way at the end
+  int64_t chunk = 0, depth = 0;  // of kExchange: `chunk` goes to each other host
+  int64_t most_chunks = 0;       // that a host sends, beside those on their way at the end
 };
 
 struct RoundResult {
@@ -213,6 +216,11 @@ class Probe {
           gather(row_.data(), std::ssize(row_) * static_cast<int64_t>(sizeof(double)), false,
                  "latencies");
           break;
+        case Step::kExchange: {
+          const double mine = exchange(step);
+          gather(&mine, sizeof mine, false, "times of the exchange");
+          break;
+        }
         case Step::kRound: {
           broadcast(partners.data(), static_cast<int64_t>(partners.size() * sizeof(int32_t)),
                     "pairs of the next round");
@@ -337,6 +345,27 @@ class Probe {
     return out;
   }
 
+  // Sends a chunk to each other host and takes one from each, all at once. Returns the seconds.
+  double exchange(const Step& step) {
+    start_together();
+    if (!measures_) return 0;
+    const auto bytes = static_cast<size_t>(step.chunk);
+    std::vector<std::byte> sent(bytes);  // all peers get the same
+    std::vector<std::vector<std::byte>> taken(out_.hosts.size(), std::vector<std::byte>(bytes));
+    const Clock::time_point start = Clock::now();
+    std::vector<Handle> handles;
+    for (size_t step_to = 1; step_to < out_.hosts.size(); ++step_to) {
+      const size_t peer = (host_ + step_to) % out_.hosts.size();
+      const Label what = label(static_cast<int64_t>(peer));
+      handles.push_back(world_.issue_recv(first_rank_[peer], kExchangeTag, DType::kUInt8,
+                                          bytes_view(taken[peer].data(), step.chunk), what));
+      handles.push_back(world_.issue_send(first_rank_[peer], kExchangeTag, DType::kUInt8,
+                                          bytes_view(sent.data(), step.chunk), what));
+    }
+    for (const Handle handle : handles) world_.wait(handle);
+    return seconds_since(start);
+  }
+
   // Returns the rate at which chunks arrived in the window after the warm-up. All hosts measure the same
   // time, so that the rates of pairs that share a link add up to no more than it carries.
   static double rate_of(const std::vector<double>& arrivals, const Step& step) {
@@ -371,6 +400,7 @@ class Probe {
     start_ = Clock::now();
     lead_latencies();
     lead_rounds();
+    lead_exchanges();
     return {};
   }
 
@@ -519,6 +549,54 @@ class Probe {
     // Better than nothing, if the latencies used up the budget.
     if (out_.measured.rounds.empty()) out_.measured.rounds.push_back(last_);
     out_.found = infer(out_.measured, known_);
+  }
+
+  // Returns the seconds in which each host sends one byte to each other one, by the rates found.
+  double exchange_seconds_a_byte() const {
+    const Inference& found = out_.found;
+    const auto hosts = static_cast<double>(out_.hosts.size());
+    double seconds = 0;
+    std::vector<double> below(found.uplinks.size(), 0);
+    for (size_t i = 0; i < out_.hosts.size(); ++i) {
+      seconds = std::max(seconds, (hosts - 1) / found.cards[i].rate);
+      if (!below.empty()) ++below[static_cast<size_t>(found.rack[i])];
+    }
+    for (size_t g = 0; g < below.size(); ++g) {
+      if (found.uplinks[g].reached)
+        seconds = std::max(seconds, below[g] * (hosts - below[g]) / found.uplinks[g].rate);
+    }
+    return seconds;
+  }
+
+  // Measures exchanges among all hosts, as far as the budget allows.
+  void lead_exchanges() {
+    const auto hosts = static_cast<double>(out_.hosts.size());
+    const double time_left = options_.seconds - seconds_since(start_);
+    const double a_byte = exchange_seconds_a_byte();
+    const double bytes_left = (options_.bytes - out_.bytes) / (hosts * (hosts - 1) * kExchanges);
+    const double bytes = std::min({kExchangeWindow / a_byte, bytes_left, kMostExchangeBytes});
+    if (hosts < 3 || bytes < kLeastChunk || time_left < 4 * kExchanges * kExchangeWindow) return;
+    std::vector<double> seconds;
+    for (int64_t i = 0; i < kExchanges; ++i) {
+      say(fmt::format("exchange {} of {} among all hosts", i + 1, kExchanges));
+      Step step;
+      step.kind = Step::kExchange;
+      step.chunk = static_cast<int64_t>(bytes);
+      std::vector<int32_t> none;
+      announce(step, none);
+      const double mine = exchange(step);
+      const std::string all = gather(&mine, sizeof mine, false, "times of the exchange");
+      double slowest = 0;
+      for (const int rank : first_rank_) {
+        double one = 0;
+        std::memcpy(&one, all.data() + static_cast<size_t>(rank) * sizeof one, sizeof one);
+        slowest = std::max(slowest, one);
+      }
+      seconds.push_back(slowest);
+      out_.bytes += hosts * (hosts - 1) * bytes;
+    }
+    std::sort(seconds.begin(), seconds.end());
+    out_.exchange_share = std::min(1.0, std::floor(bytes) * a_byte / seconds[seconds.size() / 2]);
   }
 
   bool is_sure(int64_t random, int64_t crossing) const {

@@ -58,6 +58,9 @@ struct Probed {
   ProbeMeasurements measured;
   Inference found;
   double seconds = 0, bytes = 0;
+  // The time that the rates of `found` give for an exchange in which each host sends to all others,
+  // divided by the measured time; 1 where it was not measured (fewer than three hosts, no budget).
+  double exchange_share = 1;
   bool sure = false;  // false: the budget ended the measurement
 };
 

@@ -103,7 +103,8 @@ Result<Reality> parse_reality(std::string_view json, std::string_view file) {
     }
   } catch (const Json::exception& found) {
     return invalid_input(fmt::format(
-        "{}: expected a file of benchmarks/run_reality.py or run_slow_links.py, found: {}", file, found.what()));
+        "{}: expected a file of benchmarks/run_reality.py or run_slow_links.py, found: {}", file,
+        found.what()));
   }
   for (const MeasuredPair& pair : reality.pairs) {
     if (*std::min_element(pair.runs.begin(), pair.runs.end()) > 0 && pair.predicted > 0) continue;
@@ -148,12 +149,12 @@ std::string reality_markdown(const Reality& reality) {
       "| | found | target |\n|---|---|---|\n| median error | {} | {} |\n| mean error, worst, "
       "bias "
       "| {}, {}, {} | |\n| Kendall's tau (times within 2 % are not counted) | {:.2f} | {:.2f} |\n| "
-      "the same, among plans of a model | {:.2f} | |\n| bytes and memory exact | {} of {} | all |\n| "
+      "the same, among plans of a model | {:.2f} | |\n| bytes and memory exact | {} of {} | all "
+      "|\n| "
       "median spread of the runs | {} | |\n",
       percent(found.median_error), percent(reality.target_error, 0), percent(found.mean_error),
       percent(found.worst_error), signed_percent(found.bias), found.tau, reality.target_tau,
-      found.tau_within_models, found.exact,
-      reality.pairs.size(), percent(found.spread, 0));
+      found.tau_within_models, found.exact, reality.pairs.size(), percent(found.spread, 0));
   if (reality.failed > 0)
     out += fmt::format("| could not be measured | {} | 0 |\n", reality.failed);
   out +=

@@ -24,7 +24,7 @@ struct MeasuredPair {
 
 struct Reality {
   std::string date, command;
-  std::string title, method;  // what was compared, and how
+  std::string title, method;                // what was compared, and how
   double target_error = 0, target_tau = 0;  // goals for RealityScores::median_error and tau
   // Pairs of name and description.
   std::vector<std::pair<std::string, std::string>> machine, models;

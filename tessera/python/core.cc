@@ -1,7 +1,7 @@
 // The extension module tessera._core: the planning half in the process of a Python program. It is
 // thin: a command is called with the arguments of the command line and answers with the JSON that
 // it prints, so that the package and the program have one meaning, one schema and one price for
-// each question (docs/adr/0132-python-calls-commands.md). The package around it is in tessera/.
+// each question (docs/adr/0128-python-calls-commands.md). The package around it is in tessera/.
 //
 //   call = _core.Call(["simulate", "gpt:layers=4", "--plan", "fsdp(8)", ..., "--json"])
 //   code = call.run()       # without the GIL, on a thread of the package

@@ -206,7 +206,9 @@ Result<std::string> data_text(const Report& report, const std::vector<FromProgra
                   {"runs", std::move(runs)},
                   {"best_run", best_run(report)},
                   {"curve", report.curve ? curve_json(*report.curve) : OrderedJson()},
-                  {"record", report.record ? page::record_json(*report.record) : OrderedJson()}});
+                  {"record", report.record ? page::record_json(*report.record) : OrderedJson()},
+                  {"watch", report.watch ? page::watch_json(*report.watch, report.predicted_for)
+                                         : OrderedJson()}});
 }
 
 }  // namespace

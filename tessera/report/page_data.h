@@ -57,5 +57,7 @@ void add_ops(const Lowering& lowering, const Detail& detail, OrderedJson& run);
 OrderedJson memory_json(const MemoryUse& memory, const Detail& detail);
 // Returns the record of a run of `tessera train`.
 OrderedJson record_json(const RunRecord& record);
+// Returns what the ranks of a run did.
+OrderedJson watch_json(const WatchReport& watch, const std::string& predicted_for);
 
 }  // namespace tessera::page

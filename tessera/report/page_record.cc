@@ -130,6 +130,24 @@ OrderedJson record_json(const RunRecord& record) {
           {"caches", caches_json(record)}};
 }
 
+OrderedJson watch_json(const WatchReport& watch, const std::string& predicted_for) {
+  constexpr size_t kMostRanks = 256;
+  OrderedJson ranks = OrderedJson::array();
+  for (const RankReport& rank : watch.ranks) {
+    if (ranks.size() == kMostRanks) break;
+    const auto predicted = [&](double RankPrediction::*member) {
+      return rank.predicted ? OrderedJson(*rank.predicted.*member) : OrderedJson();
+    };
+    ranks.push_back({rank.rank, rank.step_s, rank.work_s, predicted(&RankPrediction::work_s),
+                     rank.transfer_s, predicted(&RankPrediction::transfer_s), rank.wait_s,
+                     predicted(&RankPrediction::wait_s), rank.work.ratio});
+  }
+  return {{"steps", watch.steps},         {"first_step", watch.first_step},
+          {"last_step", watch.last_step}, {"predicted_for", predicted_for},
+          {"slow", watch.slow},           {"said", watch_sentences(watch)},
+          {"count", watch.ranks.size()},  {"ranks", std::move(ranks)}};
+}
+
 }  // namespace page
 
 namespace {

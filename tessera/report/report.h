@@ -16,6 +16,7 @@
 #include "tessera/program/table_shares.h"
 #include "tessera/report/curve.h"
 #include "tessera/report/run_record.h"
+#include "tessera/report/slow_rank.h"
 #include "tessera/simulate/simulation.h"
 
 namespace tessera {
@@ -65,7 +66,9 @@ struct Report {
   int64_t capacity_bytes = 0;   // memory of one device; 0: unknown
   std::vector<ReportRun> runs;  // at least one, unless `curve` or `record` is set
   std::optional<PlanCurve> curve;
-  std::optional<RunRecord> record = {};  // what a run of `tessera train` wrote
+  std::optional<RunRecord> record = {};   // what a run of `tessera train` wrote
+  std::optional<WatchReport> watch = {};  // what its ranks did, with `record`
+  std::string predicted_for = {};         // the machine of the predictions in `watch`
   // The most bytes of the data. With the plotting library a page has 1.2 MB more. Lists of the data
   // are shortened until they fit.
   int64_t most_data_bytes = 760'000;

@@ -46,13 +46,13 @@ Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nul
 
 }  // namespace
 
-Result<MetricsWriter> MetricsWriter::open(const std::string& folder) {
+Result<MetricsWriter> MetricsWriter::open(const std::string& folder, std::string_view file) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) {
     return invalid_input(fmt::format("folder: cannot make '{}': {}", folder, error.message()));
   }
-  const std::string path = (std::filesystem::path(folder) / kMetricsFile).string();
+  const std::string path = (std::filesystem::path(folder) / file).string();
   const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (descriptor < 0) {
     return invalid_input(fmt::format("folder: cannot write '{}': {}", path, std::strerror(errno)));

@@ -43,9 +43,10 @@ std::string event_text(const std::vector<TableCacheSummary>& caches);
 
 class MetricsWriter {
  public:
-  // Opens the record; makes the folder if need be. Errors (invalid input): the folder cannot be
-  // made, the file cannot be written.
-  static Result<MetricsWriter> open(const std::string& folder);
+  // Opens the record, or another file of lines like it; makes the folder if need be. Errors (invalid
+  // input): the folder cannot be made, the file cannot be written.
+  static Result<MetricsWriter> open(const std::string& folder,
+                                    std::string_view file = kMetricsFile);
   ~MetricsWriter();
   MetricsWriter(MetricsWriter&& other) noexcept;
   MetricsWriter& operator=(MetricsWriter&& other) noexcept;
@@ -56,7 +57,7 @@ class MetricsWriter {
   // full disk.
   Status start(const TrainingStart& start);
   Status step(const StepReport& report);
-  Status event(const std::string& text);  // a text that event_text() made
+  Status event(const std::string& text);  // a line: an object of JSON
 
  private:
   MetricsWriter(int descriptor, std::string path)

@@ -74,13 +74,14 @@ Result<OuterPrograms> make_outer_programs(const Compiled& compiled, std::vector<
 }
 
 OuterRun::OuterRun(const OuterPrograms& programs, const Graph& inner_graph,
-                   comm::Communicator& world, comm::Communicator& island)
+                   comm::Communicator& world, comm::Communicator* island, const Program& own)
     : programs_(programs),
       inner_graph_(inner_graph),
       world_(world),
       island_(island),
+      own_(own),
       steps_(programs.fragments.size(), 0) {
-  for (const Home& home : inner_program().homes) {
+  for (const Home& home : own_.homes) {
     const Tensor& tensor = inner_graph.tensor(home.tensor);
     if (tensor.role == Role::kParameter) homes_[tensor.name].push_back(home);
   }
@@ -89,9 +90,9 @@ OuterRun::OuterRun(const OuterPrograms& programs, const Graph& inner_graph,
 Result<std::unique_ptr<OuterRun>> OuterRun::create(const OuterPrograms& programs,
                                                    const Graph& inner_graph,
                                                    comm::Communicator& world,
-                                                   comm::Communicator& island,
+                                                   comm::Communicator* island, const Program& own,
                                                    const ExecutorOptions& options) {
-  std::unique_ptr<OuterRun> out(new OuterRun(programs, inner_graph, world, island));
+  std::unique_ptr<OuterRun> out(new OuterRun(programs, inner_graph, world, island, own));
   ExecutorOptions plain = options;
   plain.ahead = {};
   for (size_t f = 0; f < programs.fragments.size(); ++f) {
@@ -110,9 +111,8 @@ void OuterRun::resume(int64_t step, const RankExecutor& inner) {
   for (size_t f = 0; f < executors_.size(); ++f) {
     const auto before = static_cast<int64_t>(f);
     steps_[f] = turns > before ? (turns - before - 1) / rule().fragments + 1 : 0;
-    if (step == 0) {
-      move_state(island_, programs_.fragments[f].there, inner, inner_program(), *executors_[f],
-                 program(f));
+    if (step == 0 && island_ != nullptr) {
+      move_state(*island_, programs_.fragments[f].there, inner, own_, *executors_[f], program(f));
     }
   }
 }
@@ -164,8 +164,8 @@ void OuterRun::step(size_t fragment, RankExecutor& inner) {
         kept[name] = inner.read(home->second.front());
     }
   }
-  move_state(island_, made.back, outer, own, inner, inner_program());
-  predicted_ += made.back.sent[static_cast<size_t>(island_.rank())];
+  move_state(*island_, made.back, outer, own, inner, own_);
+  predicted_ += made.back.sent[static_cast<size_t>(island_->rank())];
   for (auto& [name, mine] : kept) {
     HostArray both = inner.read(homes_.at(name).front());
     for (int64_t i = 0; i < mine.region.volume(); ++i) {
@@ -180,6 +180,7 @@ void OuterRun::step(size_t fragment, RankExecutor& inner) {
 }
 
 void OuterRun::after_step(int64_t step, RankExecutor& inner) {
+  if (island_ == nullptr) return;
   const int64_t interval = rule().interval();
   const auto turn = [&](int64_t at) {
     return static_cast<size_t>((at / interval - 1) % rule().fragments);

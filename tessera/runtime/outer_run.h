@@ -44,12 +44,13 @@ Result<OuterPrograms> make_outer_programs(const Compiled& compiled, std::vector<
 
 class OuterRun {
  public:
-  // Makes the executors. The caller keeps all arguments alive. `world`: the ranks of all islands;
-  // `island`: those of this rank's island.
+  // Makes the executors. The caller keeps all arguments alive. `world`: the ranks of all islands, and
+  // perhaps idle ones behind them; `island`: those of this rank's island, null on an idle rank;
+  // `own`: the inner program of this rank.
   static Result<std::unique_ptr<OuterRun>> create(const OuterPrograms& programs,
                                                   const Graph& inner_graph,
                                                   comm::Communicator& world,
-                                                  comm::Communicator& island,
+                                                  comm::Communicator* island, const Program& own,
                                                   const ExecutorOptions& options);
 
   // Says that the run continues after this inner step with the state that the executors have. After
@@ -74,20 +75,18 @@ class OuterRun {
 
  private:
   OuterRun(const OuterPrograms& programs, const Graph& inner_graph, comm::Communicator& world,
-           comm::Communicator& island);
+           comm::Communicator* island, const Program& own);
   void take(size_t fragment, const RankExecutor& inner);
   void step(size_t fragment, RankExecutor& inner);
   void load(size_t fragment, const Tensor& tensor, const Box& region,
             const kernels::Array& to) const;
   const OuterSteps& rule() const { return *programs_.compiled->plan.outer; }
-  const Program& inner_program() const {
-    return programs_.inner[static_cast<size_t>(island_.rank())];
-  }
 
   const OuterPrograms& programs_;
   const Graph& inner_graph_;
   comm::Communicator& world_;
-  comm::Communicator& island_;
+  comm::Communicator* island_;                            // null: this rank is idle
+  const Program& own_;                                    // the inner program
   std::vector<std::unique_ptr<RankExecutor>> executors_;  // by fragment
   std::vector<int64_t> steps_;                            // by fragment: outer steps so far
   std::map<std::string, std::vector<Home>> homes_;        // of the inner program, by parameter

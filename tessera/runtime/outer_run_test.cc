@@ -44,9 +44,12 @@ struct History {
   std::map<int64_t, std::map<std::string, double>> own, common;
 };
 
-// Trains the model under the plan on threads. The input x of an island is `x(island)`.
+// Trains the model under the plan on threads. The input x of an island is `x(island)`. A rank that is
+// idle in a step has no weights after it; one that comes back has those that it took after the step
+// before.
 std::vector<History> train(const Model& model, const std::string& plan_text, int64_t steps,
-                           double lr, const std::function<double(int)>& x) {
+                           double lr, const std::function<double(int)>& x,
+                           const std::vector<PlanChange>& changes = {}) {
   Compiler compiler;
   OptimizerSpec sgd;
   sgd.kind = "sgd";
@@ -56,7 +59,7 @@ std::vector<History> train(const Model& model, const std::string& plan_text, int
     return compiler.compile(std::make_shared<const Model>(model), std::move(plan), DType::kFloat64,
                             {sgd});
   };
-  auto periods = compile_periods(compile_plan, plan_text, {});
+  auto periods = compile_periods(compile_plan, plan_text, changes);
   EXPECT_TRUE(periods) << periods.error().message;
   const int64_t ranks = largest_ranks(*periods);
   const Status lowered = lower_periods(*periods, ranks);
@@ -73,10 +76,9 @@ std::vector<History> train(const Model& model, const std::string& plan_text, int
         mine.common[step][tensor.name] = executor.outer()->common(tensor.name).values().front();
       }
     };
-    ASSERT_TRUE(executor.begin_step(1));
-    record(0);
     for (int64_t step = 1; step <= steps; ++step) {
       ASSERT_TRUE(executor.begin_step(step));
+      if (!mine.own.contains(step - 1)) record(step - 1);
       executor->run_step(step, [&](const Tensor& tensor, const Box&, const kernels::Array& to) {
         const bool is_rate = tensor.init.kind == Init::Kind::kLearningRate;
         const bool is_step = tensor.init.kind == Init::Kind::kStep;
@@ -128,6 +130,90 @@ INSTANTIATE_TEST_SUITE_P(Torchft, Histories,
                          ::testing::Values(std::tuple{0, 0, 0.}, std::tuple{1, 0, .5},
                                            std::tuple{2, 0, 1.}, std::tuple{3, 1, 0.},
                                            std::tuple{4, 1, .5}, std::tuple{5, 1, 1.}));
+
+// The history in which a replica fails after its step 2. The other one goes on alone. When it has made
+// step 9, the first one comes back with the state of the other, and counts on from its own step 3.
+TEST(OuterRun, an_island_that_fails_and_comes_back_is_reproduced_to_the_last_digit) {
+  const auto plan = [](int islands) {
+    return fmt::format(
+        "mesh = {{ site = {} }}\nouter = {{ axis = \"site\", every = 6, fragments = 2, lr = 2.0, "
+        "momentum = 0, nesterov = false }}\n",
+        islands);
+  };
+  const auto found =
+      train(two_weights(2), plan(2), 21, 1, [](int) { return 1.; }, {{2, plan(1)}, {9, plan(2)}});
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_FALSE(found[1].own.contains(3));
+  std::ifstream file(std::string(TESSERA_SOURCE_DIR) +
+                     "/tests/data/torchft/failure_recovery_0.json");
+  const Json published = Json::parse(file);
+  size_t compared = 0;
+  for (size_t island = 0; island < 2; ++island) {
+    const Json& record = published[island][0];
+    for (const auto& [key, of] : {std::pair{"history", &found[island].own},
+                                  {"global_parameter_history", &found[island].common}}) {
+      for (const auto& [text, weights] : record.at(key).items()) {
+        const int64_t own_step = std::stoll(text);
+        const int64_t step = island == 1 && own_step > 2 ? own_step + 6 : own_step;
+        for (const auto& [name, value] : weights.items()) {
+          EXPECT_EQ(of->at(step).at(name), value[0][0].get<double>())
+              << island << " " << key << " " << text << " " << name;
+          ++compared;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(compared, 2U * (22 + 7 + 16 + 5));
+}
+
+// Three islands of unlike gradients, of which two leave at different times in the middle of inner
+// steps and come back together: the rule by hand.
+TEST(OuterRun, the_mean_is_that_of_the_islands_that_take_part) {
+  const int every = 4;
+  const double inner_lr = .125, lr = .7, momentum = .9;
+  const auto x = [](int island) { return 1. + 3 * island; };
+  const auto plan = [](int islands) {
+    return fmt::format("mesh = {{ site = {} }}\nouter = {{ axis = \"site\", every = 4 }}\n",
+                       islands);
+  };
+  const std::map<int, int> islands_after = {{6, 2}, {9, 1}, {14, 3}};
+  std::vector<PlanChange> changes;
+  for (const auto& [after, islands] : islands_after) changes.push_back({after, plan(islands)});
+  const auto found = train(two_weights(1), plan(3), 24, inner_lr, x, changes);
+  std::vector<double> own(3, 1);
+  double common = 1, moved = 0;
+  int active = 3;
+  for (int step = 1; step <= 24; ++step) {
+    if (const auto change = islands_after.find(step - 1); change != islands_after.end()) {
+      for (int island = active; island < change->second; ++island)
+        own[static_cast<size_t>(island)] = own[0];
+      active = change->second;
+    }
+    double apart = 0;
+    for (int island = 0; island < active; ++island) {
+      double& weight = own[static_cast<size_t>(island)];
+      weight -= inner_lr * x(island);
+      apart += (common - weight) / active;
+    }
+    if (step % every == 0) {
+      moved = momentum * moved + apart;
+      common -= lr * (apart + momentum * moved);
+      std::fill_n(own.begin(), active, common);
+    }
+    for (int island = 0; island < 3; ++island) {
+      const History& history = found[static_cast<size_t>(island)];
+      if (island >= active) {
+        EXPECT_FALSE(history.own.contains(step) && islands_after.count(step) == 0) << step;
+        continue;
+      }
+      EXPECT_NEAR(history.own.at(step).at("layers.0.weight"), own[static_cast<size_t>(island)],
+                  1e-12 * std::abs(common))
+          << "island " << island << ", step " << step;
+      EXPECT_NEAR(history.common.at(step).at("layers.0.weight"), common, 1e-12 * std::abs(common))
+          << "island " << island << ", step " << step;
+    }
+  }
+}
 
 TEST(OuterRun, nesterov_on_the_mean_of_unlike_islands) {
   const int every = 5;

@@ -22,9 +22,76 @@ Traffic counted(const comm::Communicator& world) {
   return all;
 }
 
+void add(const Traffic& sent, PeriodExecutor::Change& change) {
+  change.bytes_predicted += sent.bytes;
+  change.messages_predicted += sent.messages;
+}
+
 Status check_ranks_suffice(const Period& period, int64_t ranks) {
   if (period.compiled.ranks() <= ranks) return {};
   return check_ranks(period.compiled.plan().plan, ranks);
+}
+
+// Returns the state of an island as that of a world of `ranks` ranks, of which the island's begin at
+// `first`.
+std::vector<RestingTensor> in_world(std::vector<RestingTensor> state, size_t first, size_t ranks) {
+  for (RestingTensor& tensor : state) {
+    Box empty = tensor.regions.front();
+    for (Interval& dim : empty.dims) dim.size = 0;
+    std::vector<Box> regions(ranks, empty);
+    std::ranges::move(tensor.regions, regions.begin() + static_cast<std::ptrdiff_t>(first));
+    tensor.regions = std::move(regions);
+  }
+  return state;
+}
+
+// Returns the state that each island of the period keeps, by rank of the island.
+Result<std::vector<RestingTensor>> state_of_an_island(const Period& period) {
+  const auto count = static_cast<std::ptrdiff_t>(period.compiled.plan().ranks);
+  return resting_state(period.compiled.graph(),
+                       {period.programs.begin(), period.programs.begin() + count});
+}
+
+Status find_moves(Period& period, const Period& before) {
+  TESSERA_TRY(const auto old_state, state_of_an_island(before));
+  TESSERA_TRY(const auto new_state, state_of_an_island(period));
+  const auto old_ranks = static_cast<size_t>(before.compiled.plan().ranks),
+             new_ranks = static_cast<size_t>(period.compiled.plan().ranks),
+             world = period.programs.size();
+  for (int island = 0; island < period.compiled.islands(); ++island) {
+    Period::IslandMove& made = period.moves.emplace_back();
+    made.from = island < before.compiled.islands() ? island : 0;
+    TESSERA_TRY(made.move,
+                plan_move(in_world(old_state, static_cast<size_t>(made.from) * old_ranks, world),
+                          in_world(new_state, static_cast<size_t>(island) * new_ranks, world)));
+  }
+  if (!period.outer || !before.outer) return {};
+  const auto& fragments = period.compiled.outer->fragments;
+  const auto& old_fragments = before.compiled.outer->fragments;
+  const auto parameters = [](const OuterFragment& fragment) { return fragment.parameters; };
+  const OuterSteps &rule = *period.compiled.outer->plan.outer,
+                   &old_rule = *before.compiled.outer->plan.outer;
+  if (!std::ranges::equal(fragments, old_fragments, {}, parameters, parameters)) {
+    return invalid_input(fmt::format(
+        "change: expected outer steps of the same fragments before and after step {}, found {} and "
+        "{}",
+        period.first_step - 1, old_rule.fragments, rule.fragments));
+  }
+  if (old_rule.delay > 0 && (period.first_step - 1) % old_rule.interval() != 0) {
+    return invalid_input(fmt::format(
+        "change: expected a change after a multiple of {} steps, because with a delay differences "
+        "are under way between two outer steps, found one after step {}",
+        old_rule.interval(), period.first_step - 1));
+  }
+  for (size_t f = 0; f < fragments.size(); ++f) {
+    TESSERA_TRY(const auto from, resting_state(old_fragments[f].lowering->graph(),
+                                               before.outer->fragments[f].programs));
+    TESSERA_TRY(const auto to,
+                resting_state(fragments[f].lowering->graph(), period.outer->fragments[f].programs));
+    TESSERA_TRY(StateMove move, plan_move(from, to));
+    period.outer_moves.push_back(std::move(move));
+  }
+  return {};
 }
 
 // Makes and verifies the programs of a period, and finds what moves into it from the period before.
@@ -37,14 +104,14 @@ Status lower_period(Period& period, const Period* before, int64_t ranks,
     TESSERA_TRY(period.outer, make_outer_programs(period.compiled, island));
     for (int other = 1; other < period.compiled.islands(); ++other)
       period.programs.insert(period.programs.end(), island.begin(), island.end());
+    for (OuterPrograms::Fragment& fragment : period.outer->fragments) {
+      for (auto rank = fragment.programs.size(); rank < static_cast<size_t>(ranks); ++rank)
+        fragment.programs.push_back(idle_program(static_cast<int>(rank), ranks));
+    }
   }
   for (auto rank = period.programs.size(); rank < static_cast<size_t>(ranks); ++rank)
     period.programs.push_back(idle_program(static_cast<int>(rank), ranks));
-  if (before == nullptr) return {};
-  TESSERA_TRY(const auto old_state, resting_state(before->compiled.graph(), before->programs));
-  TESSERA_TRY(const auto new_state, resting_state(period.compiled.graph(), period.programs));
-  TESSERA_TRY(period.move, plan_move(old_state, new_state));
-  return {};
+  return before == nullptr ? Status() : find_moves(period, *before);
 }
 
 }  // namespace
@@ -71,12 +138,12 @@ Result<Periods> compile_periods(const CompilePlan& compile_plan, const std::stri
     first = change.after + 1;
     TESSERA_TRY_VOID(add(change.plan));
   }
-  const bool has_outer = std::any_of(periods.begin(), periods.end(), [](const Period& period) {
-    return period.compiled.outer != nullptr;
-  });
-  if (has_outer && periods.size() > 1) {
-    return invalid_input(
-        "change: expected one plan for the whole run, because it has outer steps, found a change");
+  for (size_t i = 1; i < periods.size(); ++i) {
+    if (!periods[i - 1].compiled.outer || periods[i].compiled.outer) continue;
+    return invalid_input(fmt::format(
+        "change: expected a plan with outer steps after step {}, because the islands of the plan "
+        "before have parameters of their own, found one without",
+        periods[i].first_step - 1));
   }
   return periods;
 }
@@ -178,16 +245,19 @@ Result<std::optional<PeriodExecutor::Change>> PeriodExecutor::enter(size_t next)
   const Steady::time_point begin = Steady::now();
   const Period& period = periods_[next];
   const auto rank = static_cast<size_t>(world_.rank());
-  if (period.compiled.outer && !island_) {
-    std::vector<int> members(static_cast<size_t>(ranks_of_an_island()));
-    std::iota(members.begin(), members.end(), island() * ranks_of_an_island());
-    island_ = std::make_unique<comm::Subworld>(world_, std::move(members));
+  const int a_island = ranks_of_an_island(period), island = world_.rank() / a_island;
+  std::unique_ptr<comm::Subworld> members;
+  if (period.compiled.outer && island < period.compiled.islands()) {
+    std::vector<int> ranks(static_cast<size_t>(a_island));
+    std::iota(ranks.begin(), ranks.end(), island * a_island);
+    members = std::make_unique<comm::Subworld>(world_, std::move(ranks));
   }
-  TESSERA_TRY(auto executor, RankExecutor::create(period.compiled.graph(), period.programs[rank],
-                                                  own_world(), options_));
+  comm::Communicator& own = members ? static_cast<comm::Communicator&>(*members) : world_;
+  TESSERA_TRY(auto executor,
+              RankExecutor::create(period.compiled.graph(), period.programs[rank], own, options_));
   std::set<TensorId> moved;
   if (executor_) {
-    for (const MovedTensor& tensor : period.move.tensors) moved.insert(tensor.to);
+    for (const MovedTensor& tensor : period.moves.front().move.tensors) moved.insert(tensor.to);
   }
   executor->initialise(moved);
   std::optional<Change> change;
@@ -196,25 +266,43 @@ Result<std::optional<PeriodExecutor::Change>> PeriodExecutor::enter(size_t next)
     world_.barrier();
     const Steady::time_point start = Steady::now();
     const Traffic before = counted(world_);
-    move_state(world_, period.move, *executor_, program(), *executor, period.programs[rank]);
+    change.emplace();
+    const Program idle = idle_program(world_.rank(), world_.size());
+    for (size_t to = 0; to < period.moves.size(); ++to) {
+      const auto& [from, move] = period.moves[to];
+      const bool gives = from == this->island(), takes = static_cast<int>(to) == island;
+      move_state(world_, move, *executor_, gives ? program() : idle, *executor,
+                 takes ? period.programs[rank] : idle);
+      if (rank < move.sent.size()) add(move.sent[rank], *change);
+    }
+    change->seconds = std::chrono::duration<double>(Steady::now() - start).count();
     const Traffic after = counted(world_);
     world_.barrier();
-    change.emplace();
-    change->seconds = std::chrono::duration<double>(Steady::now() - start).count();
     change->bytes_counted = after.bytes - before.bytes;
     change->messages_counted = after.messages - before.messages;
-    if (rank < period.move.sent.size()) {
-      change->bytes_predicted = period.move.sent[rank].bytes;
-      change->messages_predicted = period.move.sent[rank].messages;
+  }
+  if (period.outer) {
+    std::unique_ptr<OuterRun> outer;
+    TESSERA_TRY(outer, OuterRun::create(*period.outer, period.compiled.graph(), world_,
+                                        members.get(), period.programs[rank], options_));
+    const Traffic before = counted(world_);
+    for (size_t f = 0; f < period.outer_moves.size(); ++f) {
+      const StateMove& move = period.outer_moves[f];
+      move_state(world_, move, outer_->executor(f), outer_->program(f), outer->executor(f),
+                 outer->program(f));
+      if (rank < move.sent.size()) add(move.sent[rank], *change);
     }
+    if (!period.outer_moves.empty()) {
+      const Traffic after = counted(world_);
+      change->bytes_counted += after.bytes - before.bytes;
+      change->messages_counted += after.messages - before.messages;
+    }
+    outer->resume(period.outer_moves.empty() ? 0 : period.first_step - 1, *executor);
+    outer_ = std::move(outer);
   }
   executor_ = std::move(executor);
+  island_ = std::move(members);
   current_ = next;
-  if (period.outer) {
-    TESSERA_TRY(outer_, OuterRun::create(*period.outer, period.compiled.graph(), world_, *island_,
-                                         options_));
-    outer_->resume(0, *executor_);
-  }
   if (change) change->total_s = std::chrono::duration<double>(Steady::now() - begin).count();
   return change;
 }

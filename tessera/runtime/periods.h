@@ -38,14 +38,22 @@ struct Period {
   // ranks count from 0 in each island.
   std::vector<Program> programs;
   std::optional<OuterPrograms> outer;  // of a plan with outer steps
-  StateMove move;  // what moves from the ranks of the period before; empty for the first period
+  // The moves from the ranks of the period before, by island (a plan without outer steps is one): each
+  // island takes its state from the island `from` of that period. Empty for the first period.
+  struct IslandMove {
+    int from = 0;
+    StateMove move;
+  };
+  std::vector<IslandMove> moves;
+  std::vector<StateMove> outer_moves;  // by fragment; empty: the period before had no outer steps
 };
 
 // A deque, because a period that is added to a running run must not move the others.
 using Periods = std::deque<Period>;
 
 using CompilePlan = std::function<Result<Compiled>(const std::string& plan)>;
-// Compiles the periods, without their programs. Errors: changes that are not in ascending order.
+// Compiles the periods, without their programs. Errors: changes that are not in ascending order; a
+// change from a plan with outer steps to one without them.
 Result<Periods> compile_periods(const CompilePlan& compile_plan, const std::string& plan,
                                 const std::vector<PlanChange>& changes);
 int64_t largest_ranks(const Periods& periods);
@@ -129,20 +137,24 @@ class PeriodExecutor {
   OuterRun* outer() const { return outer_.get(); }  // null: no outer steps
   // Returns the ranks with which this rank executes the plan: those of its island, or all.
   comm::Communicator& own_world() const { return island_ ? *island_ : world_; }
-  // Returns the number of this rank's island; 0 without outer steps.
+  // Returns the number of this rank's island; 0 without outer steps. A rank that the plan does not
+  // use has a number behind those of the islands.
   int island() const { return world_.rank() / ranks_of_an_island(); }
-  int ranks_of_an_island() const { return world_.size() / periods_.front().compiled.islands(); }
+  int ranks_of_an_island() const { return ranks_of_an_island(period()); }
   RankExecutor& operator*() const { return *executor_; }
   RankExecutor* operator->() const { return executor_.get(); }
 
  private:
   Result<std::optional<Change>> enter(size_t next);
+  int ranks_of_an_island(const Period& period) const {
+    return period.compiled.outer ? static_cast<int>(period.compiled.plan().ranks) : world_.size();
+  }
 
   const Periods& periods_;
   comm::Communicator& world_;
   ExecutorOptions options_;
   size_t current_ = 0;
-  std::unique_ptr<comm::Subworld> island_;  // null: no outer steps
+  std::unique_ptr<comm::Subworld> island_;  // null: no outer steps, or an idle rank
   std::unique_ptr<RankExecutor> executor_;
   std::unique_ptr<OuterRun> outer_;
 };

@@ -55,6 +55,7 @@ std::vector<Key> keys_of(RunConfig& c) {
           {"timeout_s", &c.timeout_s, 0.001},
           {"memory_limit_bytes", &c.memory_limit_bytes, 0},
           {"folder", &c.folder},
+          {"watch", &c.watch, 0},
           {"eval.every", &c.eval.every, 1},
           {"eval.batches", &c.eval.batches, 1},
           {"weights", &c.weights},
@@ -367,6 +368,11 @@ Status check_run_config(const RunConfig& config) {
         fmt::format("{}: checkpoint.fast.dir: expected another folder than checkpoint.dir, found "
                     "'{}' for both",
                     config.file, checkpoint.dir));
+  }
+  if (config.watch > 0 && config.folder.empty()) {
+    return invalid_input(fmt::format(
+        "{}: watch: expected the key 'folder' too, where the times of the ranks go, found none",
+        config.file));
   }
   return {};
 }

@@ -80,6 +80,7 @@ struct RunConfig {
   double timeout_s = 60;  // limit of every wait for other ranks
   int64_t memory_limit_bytes = 0;  // limit of a rank's device arena; 0: none
   std::string folder;              // where the run's record goes (metrics.h); "": nowhere
+  int64_t watch = 0;  // records what ranks do in each step that this divides (watching.h); 0: none
   OptimizerConfig optimizer;
   EvalConfig eval;
   CheckpointConfig checkpoint;

@@ -32,15 +32,30 @@ using MeetingKey = std::vector<int64_t>;
 struct Meeting {
   int32_t number = 0;
   int64_t ready_ns = 0;  // when the last member was ready
+  int32_t last = 0;      // that member
+  int64_t bytes = 0;     // the most that a member sends
 };
 struct Meetings {
   std::map<MeetingKey, Meeting> all;
-  void arrive(const MeetingKey& key, int64_t at) {
-    const Meeting first{static_cast<int32_t>(all.size()), at};
+  void arrive(const MeetingKey& key, int32_t rank, int64_t at, int64_t bytes) {
+    const Meeting first{static_cast<int32_t>(all.size()), at, rank, bytes};
     const auto [it, fresh] = all.try_emplace(key, first);
-    if (!fresh) it->second.ready_ns = std::max(it->second.ready_ns, at);
+    Meeting& meeting = it->second;
+    meeting.bytes = std::max(meeting.bytes, bytes);
+    if (fresh || at <= meeting.ready_ns) return;
+    meeting.ready_ns = at;
+    meeting.last = rank;
   }
 };
+
+// Keys begin with the kind of the meeting. That of a collective goes on with the members of its
+// group, that of a message with sender and receiver.
+constexpr int64_t kOfCollective = 0, kOfMessage = 1;
+std::vector<int32_t> members_of(const MeetingKey& key) {
+  if (key.empty()) return {};
+  const auto end = key[0] == kOfMessage ? key.begin() + 3 : key.end() - 1;
+  return {key.begin() + 1, end};
+}
 
 struct Open {  // communication that was issued and not yet waited for
   size_t event = 0;
@@ -74,10 +89,35 @@ class RankTrace {
     }
   }
 
+  // Returns the waits; as events(), only when the records of all ranks have been read, and before
+  // events().
+  std::vector<RecordedWait> waits() const {
+    std::vector<RecordedWait> out;
+    for (const Waited& one : waited_) {
+      RecordedWait& wait = out.emplace_back();
+      wait.start_s = wait.ready_s = seconds(one.start_ns);
+      wait.end_s = seconds(one.end_ns);
+      for (size_t i = one.first; i < one.first + one.count; ++i) {
+        const auto& [event, key] = closed_[i];
+        const Meeting* meeting = key.empty() ? nullptr : &meetings_.all.at(key);
+        const double ready = meeting == nullptr ? wait.start_s : seconds(meeting->ready_ns);
+        if (wait.what >= 0 && ready <= wait.ready_s) continue;
+        wait.ready_s = std::clamp(ready, wait.start_s, wait.end_s);
+        wait.label = events_[event].label;
+        wait.what = events_[event].what;
+        wait.bytes = meeting == nullptr ? 0 : meeting->bytes;
+        wait.members = members_of(key);
+        wait.last = meeting == nullptr ? program_.rank : meeting->last;
+      }
+    }
+    return out;
+  }
+
   // Returns the events. Sets the begin of each communication to the time when all members were
   // ready, so the records of all ranks must have been read.
   std::vector<TraceEvent> events() {
-    for (const auto& [event, key] : met_) {
+    for (const auto& [event, key] : closed_) {
+      if (key.empty()) continue;
       const Meeting& meeting = meetings_.all.at(key);
       const double ready = seconds(meeting.ready_ns);
       TraceEvent& one = events_[event];
@@ -115,7 +155,7 @@ class RankTrace {
     // A sender is ready as soon as it has issued the message.
     const TraceEvent& event = events_.back();
     const bool sends = event.lane == Lane::kMessage && event.bytes > 0;
-    if (sends) meetings_.arrive(meeting, one.start_ns);
+    if (sends) meetings_.arrive(meeting, program_.rank, one.start_ns, event.bytes);
     open_[handle][slot(one, instruction)] = {events_.size() - 1, std::move(meeting), sends};
   }
 
@@ -131,14 +171,14 @@ class RankTrace {
              fmt::format("{} {}", collective_name(issue.kind), join(group.axes, " ")));
     event.channel = issue.group;
     event.bytes = sent_traffic(issue, static_cast<size_t>(group.index)).bytes;
-    MeetingKey meeting{0};
+    MeetingKey meeting{kOfCollective};
     meeting.insert(meeting.end(), group.members.begin(), group.members.end());
     meeting.push_back(calls_[meeting]++);
     open(one, instruction, issue.handle, std::move(meeting));
   }
 
   MeetingKey message_key(int from, int to, int64_t tag, int64_t micro_batch) {
-    MeetingKey key{1, from, to, tag, micro_batch};
+    MeetingKey key{kOfMessage, from, to, tag, micro_batch};
     key.push_back(calls_[key]++);
     return key;
   }
@@ -176,6 +216,7 @@ class RankTrace {
   // Ends the events of the communications that this wait completes in the interpreter.
   void add(const Executed& one, const Instruction&, const Wait& wait) {
     arrive(one.start_ns);
+    waited_.push_back({one.start_ns, one.end_ns, closed_.size(), 0});
     std::map<int64_t, Open>& flights = open_[wait.handle];
     if (one.block.once() || flights.contains(-1)) {
       for (const auto& [slot, flight] : flights) close(one, flight);
@@ -197,7 +238,7 @@ class RankTrace {
     for (auto& [handle, flights] : open_) {
       for (auto& [slot, flight] : flights) {
         if (flight.ready || flight.meeting.empty()) continue;
-        meetings_.arrive(flight.meeting, at);
+        meetings_.arrive(flight.meeting, program_.rank, at, events_[flight.event].bytes);
         flight.ready = true;
       }
     }
@@ -205,8 +246,8 @@ class RankTrace {
   void close(const Executed& one, const Open& flight) {
     TraceEvent& event = events_[flight.event];
     event.end_s = std::max(event.end_s, seconds(one.end_ns));
-    if (flight.meeting.empty()) return;
-    met_.emplace_back(flight.event, flight.meeting);
+    closed_.emplace_back(flight.event, flight.meeting);
+    ++waited_.back().count;
   }
 
   void add(const Executed& one, const Instruction& instruction, const FetchRows& fetch) {
@@ -234,14 +275,21 @@ class RankTrace {
   std::map<std::pair<BlockRef, int64_t>, size_t> run_of_;  // by block and micro-batch
   std::map<int, std::map<int64_t, Open>> open_;            // by handle and micro-batch
   std::map<MeetingKey, int64_t> calls_;
-  std::vector<std::pair<size_t, MeetingKey>> met_;
+  // The communication that waits completed, in the order of the waits, with its event.
+  std::vector<std::pair<size_t, MeetingKey>> closed_;
+  struct Waited {
+    int64_t start_ns = 0, end_ns = 0;
+    size_t first = 0, count = 0;  // the part of closed_ that this wait completed
+  };
+  std::vector<Waited> waited_;
 };
 
 }  // namespace
 
-Simulation trace_of(const Lowering& lowering, const std::vector<Program>& programs,
-                    const std::vector<std::vector<Executed>>& recorded) {
-  Simulation out;
+RecordedStep recorded_step(const Lowering& lowering, const std::vector<Program>& programs,
+                           const std::vector<std::vector<Executed>>& recorded) {
+  RecordedStep result;
+  Simulation& out = result.trace;
   out.ranks = static_cast<int64_t>(programs.size());
   int64_t origin = INT64_MAX, end = INT64_MIN;
   for (const std::vector<Executed>& rank : recorded) {
@@ -249,7 +297,7 @@ Simulation trace_of(const Lowering& lowering, const std::vector<Program>& progra
     origin = std::min(origin, rank.front().start_ns);
     end = std::max(end, rank.back().end_ns);
   }
-  if (origin > end) return out;
+  if (origin > end) return result;
   out.step_time_s = static_cast<double>(end - origin) * 1e-9;
   Labels labels(out.labels);
   Meetings meetings;
@@ -259,6 +307,7 @@ Simulation trace_of(const Lowering& lowering, const std::vector<Program>& progra
     ranks.back().read(recorded[r]);
   }
   for (size_t r = 0; r < programs.size(); ++r) {
+    result.waits.push_back(ranks[r].waits());
     std::vector<TraceEvent> events = ranks[r].events();
     RankResult role;
     role.representative = programs[r].rank;
@@ -274,7 +323,12 @@ Simulation trace_of(const Lowering& lowering, const std::vector<Program>& progra
     out.events.insert(out.events.end(), events.begin(), events.end());
   }
   number_matches(out.events);
-  return out;
+  return result;
+}
+
+Simulation trace_of(const Lowering& lowering, const std::vector<Program>& programs,
+                    const std::vector<std::vector<Executed>>& recorded) {
+  return recorded_step(lowering, programs, recorded).trace;
 }
 
 }  // namespace tessera

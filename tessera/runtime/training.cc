@@ -9,11 +9,13 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "tessera/base/doing.h"
 #include "tessera/base/statistics.h"
 #include "tessera/compile/compile.h"
+#include "tessera/compile/optimizer_text.h"
 #include "tessera/plan/load.h"
 #include "tessera/runtime/cache_totals.h"
 #include "tessera/runtime/checkpointing.h"
@@ -30,6 +32,7 @@
 #include "tessera/runtime/run_parts.h"
 #include "tessera/runtime/session.h"
 #include "tessera/runtime/trace.h"
+#include "tessera/runtime/watching.h"
 
 namespace tessera {
 namespace {
@@ -45,6 +48,7 @@ struct Job {
   PeriodAdder* adder;  // null: the run is not steered
   const RunData& data;
   MetricsWriter* metrics;  // null: the run writes no record
+  MetricsWriter* watch;    // null: the ranks are not watched, or not by this process
   TrainingStart start;
   const RunParts& parts;
   Storage& storage;
@@ -91,11 +95,8 @@ class RankRun {
       TESSERA_TRY_VOID(steer(step));
       if (store_) store_->begin(step, step < last_step_ && !executor_.begins_period(step + 1));
       const std::vector<int64_t> before = bytes_sent(world_);
-      const bool traced = step == job_.callbacks.trace_step;
-      if (traced) {
-        world_.barrier();
-        executor_->record(&recorded_);
-      }
+      const bool is_recorded = step == job_.callbacks.trace_step || is_watched(step);
+      const int64_t begin_ns = is_recorded ? begin_record(world_, *executor_, recorded_) : 0;
       executor_->run_step(
           step, [&](const Tensor& tensor, const Box& region, const kernels::Array& to) {
             load_input(job_, *job_.data.training, step, batch_of(step), tensor, region, to,
@@ -105,7 +106,7 @@ class RankRun {
       executor_.end_step(step);
       add_sent(before);
       TESSERA_TRY_VOID(report(step));
-      if (traced) TESSERA_TRY_VOID(hand_over_trace());
+      if (is_recorded) TESSERA_TRY_VOID(hand_over_record(step, begin_ns));
       for (Saved& part : saved_parts_) {
         TESSERA_TRY_VOID(part.checkpoints->after_step(*part.executor, step, step == last_step_));
       }
@@ -186,7 +187,7 @@ class RankRun {
     report.plan = compiled().plan().plan.file;
     report.ranks = compiled().ranks();
     report.seconds = change->seconds;
-    report.begun_anew = executor_.period().move.begun_anew;
+    report.begun_anew = executor_.period().moves.front().move.begun_anew;
     const std::array<int64_t, 2> mine{change->bytes_predicted, change->bytes_counted};
     for (const auto& [predicted, counted] : comm::gather_values(world_, mine)) {
       report.bytes_predicted += predicted;
@@ -403,9 +404,48 @@ class RankRun {
     return {};
   }
 
-  // Gathers the records of all ranks on rank 0 and passes the trace to the caller.
-  Status hand_over_trace() {
-    const auto recorded = comm::gather_lists_at(world_, 0, recorded_);
+  bool is_watched(int64_t step) const {
+    return job_.config.watch > 0 && step % job_.config.watch == 0;
+  }
+
+  // Gathers the records of all ranks on rank 0, which writes the times of the ranks if the step is
+  // watched and passes the trace to the caller if it is traced.
+  Status hand_over_record(int64_t step, int64_t begin_ns) {
+    const auto recorded = gather_records(world_, recorded_, begin_ns);
+    if (is_watched(step) && world_.rank() == 0) TESSERA_TRY_VOID(write_times(step, recorded));
+    if (step == job_.callbacks.trace_step) TESSERA_TRY_VOID(hand_over_trace(recorded));
+    last_ = Clock::now();
+    return {};
+  }
+
+  Status write_times(int64_t step, const std::vector<std::vector<Executed>>& recorded) {
+    const Period& period = executor_.period();
+    if (&period != watched_) {
+      WatchStart start{job_.config.model,
+                       "",
+                       job_.config.batch,
+                       job_.config.precision,
+                       optimizer_text(specification(job_.config.optimizer)),
+                       job_.start.transport,
+                       compiled().ranks()};
+      TESSERA_TRY(start.plan, plan_text());
+      TESSERA_TRY_VOID(job_.watch->event(to_text(start)));
+      watched_ = &period;
+    }
+    const auto of_an_island = static_cast<size_t>(compiled().plan().ranks);
+    for (int island = 0; island < compiled().islands(); ++island) {
+      const size_t first = static_cast<size_t>(island) * of_an_island;
+      for (const RankTimes& times :
+           rank_times(*compiled().lowering, std::span(period.programs).subspan(first, of_an_island),
+                      std::span(recorded).subspan(first, of_an_island), step,
+                      static_cast<int32_t>(first))) {
+        TESSERA_TRY_VOID(job_.watch->event(to_text(times)));
+      }
+    }
+    return {};
+  }
+
+  Status hand_over_trace(const std::vector<std::vector<Executed>>& recorded) {
     std::vector<std::vector<Executed>> all;
     std::vector<Program> programs;
     for (int rank = 0; rank < std::ssize(recorded) && rank < compiled().ranks(); ++rank) {
@@ -421,7 +461,6 @@ class RankRun {
     }
     if (world_.rank() == 0 && job_.callbacks.trace)
       job_.callbacks.trace(trace_of(*compiled().lowering, programs, all));
-    last_ = Clock::now();
     return {};
   }
 
@@ -485,6 +524,7 @@ class RankRun {
   std::vector<int64_t> sent_;
   std::vector<double> rates_;
   std::vector<Executed> recorded_;
+  const Period* watched_ = nullptr;  // the period whose steps were watched last
   Clock::time_point last_;
   double first_loss_ = kNone, last_loss_ = kNone;
   std::optional<double> eval_loss_, eval_accuracy_;
@@ -554,8 +594,15 @@ Status lower(Periods& periods, int64_t ranks, bool changes, const RunConfig& con
 }
 
 // Checks that the run asks for nothing that a run with outer steps cannot do yet.
-Status check_islands(const RunConfig& config, const Compiled& compiled) {
+Status check_islands(const RunConfig& config, const Periods& periods) {
+  const Compiled& compiled = periods.back().compiled;  // has outer steps if any has
   if (!compiled.outer) return {};
+  if (periods.size() > 1 && !config.checkpoint.dir.empty()) {
+    return invalid_input(fmt::format(
+        "{}: checkpoint.dir: expected none in a run that changes to a plan with outer steps, found "
+        "'{}'",
+        config.file, config.checkpoint.dir));
+  }
   if (config.data.store_bytes > 0) {
     return invalid_input(fmt::format(
         "data: expected no data store in a run whose plan has outer steps, found one of {} bytes{}",
@@ -608,7 +655,7 @@ std::vector<TableShare> shares_of_tables(const Period& period) {
 struct Sources {
   std::optional<RunData> data;
   RunParts parts;
-  std::optional<MetricsWriter> metrics;
+  std::optional<MetricsWriter> metrics, watch;
 };
 
 // Opens the sources and makes the programs. These steps may fail on one process only, so they are
@@ -621,6 +668,9 @@ Status open_sources(const RunConfig& config, Periods& periods, int64_t ranks, bo
   TESSERA_TRY_VOID(lower(periods, ranks, is_steered, config, world));
   if (!config.folder.empty() && (world == nullptr || world->rank() == 0)) {
     TESSERA_TRY(out.metrics, MetricsWriter::open(config.folder));
+    if (config.watch > 0) {
+      TESSERA_TRY(out.watch, MetricsWriter::open(config.folder, kRankTimesFile));
+    }
   }
   return {};
 }
@@ -653,7 +703,7 @@ Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallb
   }
   TESSERA_TRY(Periods periods, compile_periods(compile_plan, config.plan, config.changes));
   const Compiled& compiled = periods.front().compiled;
-  TESSERA_TRY_VOID(check_islands(config, compiled));
+  TESSERA_TRY_VOID(check_islands(config, periods));
   const bool mpi = comm::mpi_launched(), is_steered = callbacks.steer != nullptr;
   comm::Options options;
   options.timeout =
@@ -691,10 +741,15 @@ Result<TrainingSummary> run_training(const RunConfig& given, const TrainingCallb
   start.transport = mpi ? "mpi" : "threads";
   start.tables = shares_of_tables(periods.front());
   PeriodAdder adder(periods, compile_plan, ranks, config.memory_limit_bytes);
-  Job job{config,  callbacks,
-          periods, is_steered ? &adder : nullptr,
-          data,    sources.metrics ? &*sources.metrics : nullptr,
-          start,   sources.parts,
+  Job job{config,
+          callbacks,
+          periods,
+          is_steered ? &adder : nullptr,
+          data,
+          sources.metrics ? &*sources.metrics : nullptr,
+          sources.watch ? &*sources.watch : nullptr,
+          start,
+          sources.parts,
           storage};
   auto summary = mpi ? train_on_mpi(job, *world) : train_on_threads(job, options);
   if (!summary) return tl::unexpected(job.data_errors.instead_of(summary.error()));

@@ -540,6 +540,10 @@ std::string reference_plan(const Compiled& compiled, const std::string& serial) 
 
 Result<VerifyReport> compare_runs(Periods serial, Periods parallel, const VerifyConfig& config,
                                   const Alter& alter = {}) {
+  if (parallel.size() > 1 && parallel.back().compiled.outer) {
+    return invalid_input(
+        "change: expected one plan for the whole run, because it has outer steps, found a change");
+  }
   for (auto* periods : {&serial, &parallel}) {
     TESSERA_TRY_VOID(lower_periods(*periods, largest_ranks(*periods)));
     TESSERA_TRY_VOID(check_memory(*periods));

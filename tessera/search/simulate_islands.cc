@@ -1,7 +1,10 @@
 #include "tessera/search/simulate_islands.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
+
+#include "tessera/cost/collective_cost.h"
 
 namespace tessera {
 namespace {
@@ -38,6 +41,38 @@ Result<Simulation> slowest_island(const Compiled& planned, const Cluster& cluste
   return slowest;
 }
 
+// Returns the bytes of the parameters that a rank keeps, of those with these names.
+int64_t kept_bytes(const Lowering& lowering, const Program& program,
+                   const std::vector<std::string>& names) {
+  int64_t bytes = 0;
+  for (const Home& home : program.homes) {
+    const std::string& name = lowering.graph().tensor(home.tensor).name;
+    if (std::find(names.begin(), names.end(), name) != names.end())
+      bytes += program.buffer(home.buffer).bytes();
+  }
+  return bytes;
+}
+
+// Returns the most bytes that a rank receives, and sends, when the parameters go back from an outer
+// step into the island: it keeps more of them there than the share of which it has made new values.
+Result<int64_t> gathered_bytes(const Compiled& planned, const OuterFragment& fragment) {
+  std::vector<int32_t> role;
+  planned.lowering->roles(&role);
+  int64_t most = 0;
+  std::vector<int32_t> seen;
+  for (int rank = 0; rank < static_cast<int>(role.size()); ++rank) {
+    const int32_t own = role[static_cast<size_t>(rank)];
+    if (own < 0 || std::find(seen.begin(), seen.end(), own) != seen.end()) continue;
+    seen.push_back(own);
+    TESSERA_TRY(const Program inner, planned.lowering->lower(rank, false));
+    const int64_t keeps = kept_bytes(*planned.lowering, inner, fragment.parameters);
+    if (keeps == 0) continue;
+    TESSERA_TRY(const Program outer, fragment.lowering->lower(rank, false));
+    most = std::max(most, keeps - kept_bytes(*fragment.lowering, outer, fragment.parameters));
+  }
+  return most;
+}
+
 }  // namespace
 
 Result<Simulation> simulate_islands(const Compiled& planned, const Cluster& cluster,
@@ -58,6 +93,11 @@ Result<Simulation> simulate_islands(const Compiled& planned, const Cluster& clus
   plain.counts = nullptr;
   double cycle_s = 0;
   int64_t held = 0;
+  const CollectiveCosts costs(cluster, options.style);
+  const int64_t members = std::max<int64_t>(planned.plan().ranks, 2);
+  std::vector<int> of_island(static_cast<size_t>(planned.plan().ranks));
+  std::iota(of_island.begin(), of_island.end(), 0);
+  const GroupPlacement island = place_group(cluster, devices.devices_of(of_island), 1);
   for (const OuterFragment& fragment : planned.outer->fragments) {
     TESSERA_TRY(const Simulation outer, simulate(*fragment.lowering, cluster, plain));
     int64_t sent = 0, arena = 0;
@@ -67,9 +107,13 @@ Result<Simulation> simulate_islands(const Compiled& planned, const Cluster& clus
       sent = std::max(sent, of_role);
       arena = std::max(arena, role.memory.peak_bytes);
     }
-    found.fragment_s.push_back(outer.step_time_s);
-    found.bytes.push_back(sent);
-    cycle_s += outer.step_time_s;
+    TESSERA_TRY(const int64_t gathered, gathered_bytes(planned, fragment));
+    const double back_s =
+        costs.collective(CollectiveKind::kAllGather, island, gathered * members / (members - 1))
+            .seconds();
+    found.fragment_s.push_back(outer.step_time_s + back_s);
+    found.bytes.push_back(sent + gathered);
+    cycle_s += found.fragment_s.back();
     held += arena;
   }
   found.a_step_s = cycle_s / static_cast<double>(planned.outer->plan.outer->every);

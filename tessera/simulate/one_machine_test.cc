@@ -22,11 +22,11 @@ double step_of(bool one_machine, int64_t cores) {
   options.style = parse_style("tessera").value();
   options.style.collective_gap_s = options.style.step_overhead_s = 0;
   options.style.host_collective_s = 0;
-  const Plan plan = parse_plan("mesh = { dp = 4 }\nsplit = [ { ops = \"*\", dim = \"batch\", "
-                               "over = \"dp\" } ]\n")
+  const Plan plan = parse_plan(
+                        "mesh = { dp = 4 }\nsplit = [ { ops = \"*\", dim = \"batch\", "
+                        "over = \"dp\" } ]\n")
                         .value();
-  Prepared prepared =
-      prepare(trained(test_transformer({.layers = 2, .batch = 8})), plan).value();
+  Prepared prepared = prepare(trained(test_transformer({.layers = 2, .batch = 8})), plan).value();
   const auto graph = std::make_shared<const Graph>(std::move(prepared.graph));
   const Lowering lowering = Lowering::create(graph, std::move(prepared.plan)).value();
   return simulate(lowering, cluster, options).value().step_time_s;

@@ -342,8 +342,7 @@ class PlayerOutline {
     int64_t all = 0, mine = 0;
     for (size_t rank = 0; rank < shared_.out.classes.of_rank.size(); ++rank) {
       const int32_t played = shared_.out.classes.of_rank[rank];
-      if (played < 0 || machine_of(node_of(static_cast<int64_t>(rank))) != machine)
-        continue;
+      if (played < 0 || machine_of(node_of(static_cast<int64_t>(rank))) != machine) continue;
       ++all;
       if (played == me_) ++mine;
     }
@@ -355,12 +354,20 @@ class PlayerOutline {
     player_.ranks = static_cast<double>(std::max<int64_t>(mine, 1));
   }
 
-  // Finds collectives that are carried out at their wait: it is in the block that issues them.
+  // Returns whether the ranks of a group carry out its collectives themselves while they wait, as
+  // processors do in shared memory. Between nodes the network carries the bytes meanwhile.
+  bool carried_by_ranks(int group) {
+    return type_.device.synchronous && facts(group).where.nodes == 1;
+  }
+
+  // Finds collectives of ranks that carry them out at their wait: it is in the block that issues
+  // them.
   void find_pairs() {
     for (const auto& [ref, block] : program_.blocks) {
       std::map<int, size_t> issued;
       for (size_t i = 0; i < block.size(); ++i) {
-        if (const auto* issue = std::get_if<Issue>(&block[i].body)) issued[issue->handle] = i;
+        const auto* issue = std::get_if<Issue>(&block[i].body);
+        if (issue != nullptr && carried_by_ranks(issue->group)) issued[issue->handle] = i;
         const auto* wait = std::get_if<Wait>(&block[i].body);
         if (wait == nullptr || wait->lag != 0) continue;
         const auto found = issued.find(wait->handle);
@@ -579,9 +586,8 @@ class PlayerOutline {
       key.push_back(seen_[key]++);
       item.match = shared_.matches[key];
     }
-    if (type_.device.synchronous) {
-      // Ranks that wait for a network leave their cores to others.
-      if (where.where.nodes == 1) item.members = static_cast<int32_t>(group.members.size());
+    if (carried_by_ranks(issue.group)) {
+      item.members = static_cast<int32_t>(group.members.size());
       // The program's own wait may come later. For it the engine keeps the outcome only if the host
       // waits here.
       return add_wait(item.handle, 0,

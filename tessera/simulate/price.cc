@@ -43,8 +43,8 @@ Costs costs_of(const Outline& outline, const Cluster& cluster, const Style& styl
   const auto ranks = static_cast<int64_t>(outline.classes.of_rank.size());
   std::vector<OpCosts> ops;  // by part; all devices of a machine are taken to work at the same time
   for (const ClusterPart& part : cluster.parts) {
-    const int64_t side_by_side = std::min(
-        ranks, cluster.one_machine ? cluster.devices() : part.type.devices);
+    const int64_t side_by_side =
+        std::min(ranks, cluster.one_machine ? cluster.devices() : part.type.devices);
     ops.emplace_back(part.type.device, style, cluster.profile.get(), side_by_side,
                      part.type.host_memory_rate / static_cast<double>(side_by_side));
   }

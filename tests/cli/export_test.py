@@ -238,12 +238,18 @@ class Export(unittest.TestCase):
         self.assertEqual(err.count("\n"), 1)
 
     def test_wrong_options(self):
-        self.expect_error("export: --to: expected one of torchtitan, megatron, deepspeed, nemo, fsdp2, accelerate, transformers, hf, "
-                          "pt2, found 'alpa', did you mean 'nemo'?", MODEL,
+        self.expect_error("export: --to: expected one of torchtitan, megatron, deepspeed, nemo, fsdp2, accelerate, transformers, "
+                          "pytorch, hf, pt2, found 'alpa', did you mean 'nemo'?", MODEL,
                           "--to", "alpa", "--plan", "data_parallel(2)")
         self.expect_error("export: expected --plan, the plan to write, or --from, a file to read", MODEL, "--to", "nemo")
         self.expect_error("export: --check needs --cluster, the machine to predict a step on", MODEL, "--to", "nemo",
                           "--plan", "data_parallel(2)", "--check")
+        self.expect_error("export: --to pytorch: expected --plan, the plan to write", MODEL, "--to", "pytorch")
+        self.expect_error("export: --check does not go with --to pytorch", MODEL, "--to", "pytorch", "--plan", "data_parallel(2)",
+                          "--check")
+        self.expect_error("export: --to pytorch needs the module's own names: expected a .pt2 or the graph that an import made of it, "
+                          "found the family 'gpt' (write your module with tools/export_pt2.py)", MODEL, "--to", "pytorch", "--plan",
+                          "data_parallel(2)")
         job = self.write("x.yaml", "model:\n  tensor_model_parallel_size: 2\n")
         self.expect_error(f"{job}: nemo: expected --ranks, how many the launcher starts: the text does not say it", MODEL,
                           "--to", "nemo", "--from", job)

@@ -57,6 +57,33 @@ split = [ { ops = "*", dim = "batch", over = "dp" } ]
 
 
 class Run(RuntimeTest):
+    def test_an_island_leaves_and_comes_back(self):
+        islands = {count: self.write(f"{count}.toml", f'mesh = {{ site = {count} }}\nouter = {{ axis = "site", every = 2 }}\n')
+                   for count in (1, 2)}
+        file = self.run_file(model=BYTES_MODEL, batch=4, steps=9, data="random", plan=islands[2])
+        changes = ["--change", f"3:{islands[1]}", "--change", f"6:{islands[2]}"]
+        answer = run("train", file, *changes, "--json")
+        self.assertEqual((answer.code, answer.err), (0, ""))
+        lines = [json.loads(line) for line in answer.out.splitlines()]
+        found = [line["change"] for line in lines if "change" in line]
+        self.assertEqual([(change["after"], change["ranks"]) for change in found], [(3, 1), (6, 2)])
+        # Nothing moves where an island leaves; one that comes takes parameters and states.
+        self.assertEqual(found[0]["bytes"], {"predicted": 0, "counted": 0})
+        self.assertGreater(found[1]["bytes"]["counted"], 0)
+        self.assertEqual(found[1]["bytes"]["predicted"], found[1]["bytes"]["counted"])
+        losses = [line["loss"] for line in lines if "loss" in line]
+        # Until the first change it is the run of two islands, and the islands that are left see the same batches.
+        undisturbed = [json.loads(line)["loss"] for line in run("train", file, "--json").out.splitlines() if '"loss"' in line]
+        self.assertEqual((len(losses), losses[:3]), (9, undisturbed[:3]))
+        self.assertNotEqual(losses[4:], undisturbed[4:])
+
+        self.expect_error(2, "change: expected a plan with outer steps after step 3, because the islands of the plan before have "
+                          "parameters of their own, found one without", "train", file, "--change", "3:serial")
+        self.expect_error(2, f"{file}: checkpoint.dir: expected none in a run that changes to a plan with outer steps, found 'ck'",
+                          "train", file, *changes, "--set", "checkpoint.dir=ck")
+        self.expect_error(2, "change: expected one plan for the whole run, because it has outer steps, found a change", "verify",
+                          BYTES_MODEL, "--batch", "4", "--plan", islands[2], "--change", f"1:{islands[1]}")
+
     def test_verify_compares_with_islands_of_one_rank(self):
         found = json.loads(run("verify", BYTES_MODEL, "--batch", "8", "--steps", "4", "--json", "--plan",
                                self.write("outer.toml", PLAN % "delay = 1, mix = 0.5")).out)

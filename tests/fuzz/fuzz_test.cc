@@ -28,6 +28,8 @@
 #include "tessera/models/model.h"
 #include "tessera/network/readers.h"
 #include "tessera/orchestrate/launch.h"
+#include "tessera/report/slow_rank.h"
+#include "tessera/simulate/rank_times.h"
 #include "tessera/sparse/cache/replay.h"
 #include "tessera/sparse/cache/row_store.h"
 #include "tessera/sparse/graphs/read.h"
@@ -90,6 +92,29 @@ TEST(FuzzData, npy) {
       .run([](const std::string& folder) {
         return read_corpus(folder + "/a.npy", TokenFormat::kNpy, false);
       });
+}
+
+// The times of the ranks of a run: what is taken can be drawn.
+TEST(FuzzData, rank_times) {
+  std::string lines =
+      to_text(WatchStart{"gpt:layers=2", "serial", 8, "float32", "adamw", "mpi", 2}) + "\n";
+  for (int64_t step = 1; step <= 3; ++step) {
+    for (int32_t rank = 0; rank < 2; ++rank) {
+      const RankTimes times{step,
+                            rank,
+                            0.5,
+                            {{"einsum", "einsum.float32.nt 1 2 3 4", 4, 0.25}},
+                            {{"all_reduce dp", {0, 1}, 4096, 1, 0.125}},
+                            {{"all_reduce dp", "w.grad", 1 - rank, 1, 0.125}}};
+      lines += to_text(times) + "\n";
+    }
+  }
+  Fuzz("rank_times", {{"ranks.jsonl", lines}}).run([](const std::string& folder) -> Status {
+    TESSERA_TRY_VOID(watched_of(folder + "/ranks.jsonl"));
+    TESSERA_TRY(const WatchReport report, watch_report(folder + "/ranks.jsonl", {}));
+    EXPECT_FALSE(draw(report, "").empty());
+    return {};
+  });
 }
 
 // Matrices and lists of edges: a graph that is taken keeps its invariants.

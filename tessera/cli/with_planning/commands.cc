@@ -6,7 +6,7 @@
 
 extern "C" const tessera::cli::PlanningLibrary* tessera_planning_library() {
   using namespace tessera::cli;
-  static constexpr std::array<LibraryCommand, 11> kCommands = {{{"plan", add_plan},
+  static constexpr std::array<LibraryCommand, 12> kCommands = {{{"plan", add_plan},
                                                                 {"predict", add_predict},
                                                                 {"accuracy", add_accuracy},
                                                                 {"simulate", add_simulate},
@@ -16,7 +16,8 @@ extern "C" const tessera::cli::PlanningLibrary* tessera_planning_library() {
                                                                 {"cluster", add_cluster},
                                                                 {"export", add_export},
                                                                 {"import", add_import},
-                                                                {"order", add_order}}};
+                                                                {"order", add_order},
+                                                                {"check", add_check}}};
   static constexpr PlanningLibrary kLibrary{.commands = kCommands,
                                             .plan_by_search = plan_by_search,
                                             .archive_graph = tessera::archive_graph};

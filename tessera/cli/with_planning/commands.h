@@ -17,6 +17,7 @@ void add_cluster(Commands& commands);
 void add_export(Commands& commands);
 void add_import(Commands& commands);
 void add_order(Commands& commands);
+void add_check(Commands& commands);
 
 // Searches for a plan and returns its text. find_auto (auto_plan.h) calls it if the question's plan
 // is "auto".

@@ -19,6 +19,7 @@
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/cli/with_planning/pricing.h"
 #include "tessera/cli/with_planning/read_job.h"
+#include "tessera/export/pytorch.h"
 #include "tessera/import/export_weights.h"
 #include "tessera/plan/load.h"
 #include "tessera/search/planner.h"
@@ -42,6 +43,7 @@ struct ExportOptions {
 std::vector<std::string> target_names() {
   std::vector<std::string> names;
   for (const ExportTarget& target : export_targets()) names.push_back(target.name);
+  names.emplace_back(kPyTorch);
   for (const WeightsTarget& target : weight_targets()) names.push_back(target.name);
   return names;
 }
@@ -180,6 +182,40 @@ Result<int> write_weights(const ExportOptions& options, const WeightsTarget& tar
                            plural(done.arrays, "array"), short_bytes(done.bytes), notes));
 }
 
+// Writes a plan as a file of plain PyTorch.
+Result<int> write_pytorch(const ExportOptions& options) {
+  if (options.plan.empty()) {
+    return invalid_input("export: --to pytorch: expected --plan, the plan to write");
+  }
+  for (const auto& [option, given] :
+       {std::pair{"--from", !options.from.empty()}, std::pair{"--check", options.check},
+        std::pair{"--model", !options.model.empty()},
+        std::pair{"--cluster", !options.cluster.empty()},
+        std::pair{"--plan auto", options.plan == "auto"}}) {
+    if (given)
+      return invalid_input(fmt::format("export: {} does not go with --to pytorch", option));
+  }
+  ExportRequest request;
+  TESSERA_TRY(request.model, planned_model(options.of));
+  request.plan = options.plan;
+  request.batch = options.batch;
+  if (!options.pricing.precision.empty()) request.precision = options.pricing.precision;
+  TESSERA_TRY(const PyTorchFile file, export_pytorch(request));
+  if (!options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, file.text));
+  if (options.json) {
+    const Json json{{"model", file.model},
+                    {"plan", plan_label(request.plan)},
+                    {"to", kPyTorch},
+                    {"version", kPyTorchVersion},
+                    {"ranks", file.ranks},
+                    {"batch", file.batch},
+                    {"notes", notes_json(file.notes)},
+                    {"text", file.text}};
+    return print(dumped(json) + "\n");
+  }
+  return options.out.empty() ? print(file.text) : 0;
+}
+
 Status check_options(const ExportOptions& options) {
   if (!options.model.empty())
     return invalid_input("export: --model goes with weights; a plan's model is the first argument");
@@ -197,6 +233,7 @@ Status check_options(const ExportOptions& options) {
 Result<int> run_export(const ExportOptions& given) {
   if (const WeightsTarget* weights = find_weights_target(given.target); weights != nullptr)
     return write_weights(given, *weights);
+  if (given.target == kPyTorch) return write_pytorch(given);
   TESSERA_TRY(const ExportTarget* target, target_of(given.target));
   TESSERA_TRY_VOID(check_options(given));
   ExportOptions options = given;
@@ -286,13 +323,14 @@ void add_export(Commands& commands) {
   std::vector<std::string> targets;
   for (const ExportTarget& target : export_targets())
     targets.push_back(fmt::format("{} ({}; {})", target.name, target.summary, target.version));
+  targets.push_back(fmt::format("{} ({}; {})", kPyTorch, kPyTorchSummary, kPyTorchVersion));
   for (const WeightsTarget& target : weight_targets())
     targets.push_back(fmt::format("{} ({}; {})", target.name, target.summary, target.version));
   command.option("--to", options->target, "Framework: " + join(targets, ", ")).required();
   command.option("--model", options->model,
                  "Model that the weights are of, for targets that write weights (hf, pt2)");
   command.option("--plan", options->plan, "Plan file, recipe call, or auto");
-  command.option("--out", options->out,
+  command.option("-o,--out", options->out,
                  "Write to this file, not to the terminal; of weights: a new folder");
   add_batch(command, options->batch);
   add_pricing(command, options->pricing);
@@ -321,6 +359,7 @@ void add_export(Commands& commands) {
       "plan.toml\n"
       "  tessera export models/llama/model.safetensors --to hf --model models/llama/config.json "
       "--out llama_hf\n"
+      "  tessera export model.pt2 --plan 'fsdp(dp=4)' --to pytorch --out parallel.py\n"
       "  tessera export checkpoints --to pt2 --model models/mine/model.graph --out trained\n");
   command.action([options] { return run_export(*options); });
 }

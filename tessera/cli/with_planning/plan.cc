@@ -432,8 +432,8 @@ void add_plan(Commands& commands) {
   command.option("--fix", options->fixed, "KEY=VALUE that is not searched; the keys stand below");
   command
       .option("--allow", options->allowed,
-              "lossy: plans may compress what ranks exchange, which changes what a step computes "
-              "(planner opfence)")
+              "lossy: plans may compress what ranks exchange, or exchange it rarely, which changes "
+              "what a step computes (planner opfence; auto on a cluster of sites)")
       .one_of({"lossy"});
   command.option("--with", options->with,
                  "Plan file of keys and entries that the plan must contain; the rest is searched "

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
 #include "tessera/base/text_file.h"
 #include "tessera/cli/auto_plan.h"
@@ -15,6 +18,7 @@
 #include "tessera/cli/planned_model.h"
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/cli/with_planning/pricing.h"
+#include "tessera/cli/with_planning/watched_run.h"
 #include "tessera/cluster/cluster.h"
 #include "tessera/compile/compile.h"
 #include "tessera/compile/optimizer_text.h"
@@ -30,10 +34,11 @@ namespace tessera::cli {
 namespace {
 
 struct ReportOptions {
-  std::string model, cluster = "local", out, curve, optimizer;
+  std::string model, cluster, out, curve, optimizer;  // cluster "": this machine
   PricingOptions pricing;
   std::vector<std::string> plans;
   int64_t batch = 0;
+  bool json = false;  // of a run
 };
 
 Status check_report_options(const ReportOptions& options) {
@@ -66,7 +71,8 @@ Status add_curve(const ReportOptions& options, Report& page) {
 
 // Simulates the plans. The runs of the page point to the compiled plans, which `planned` keeps.
 Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Report& page) {
-  TESSERA_TRY(const Cluster cluster, load_machine(options.cluster));
+  const std::string machine = options.cluster.empty() ? "local" : options.cluster;
+  TESSERA_TRY(const Cluster cluster, load_machine(machine));
   SimulateOptions simulate_options;
   simulate_options.events = true;
   page.capacity_bytes = cluster.parts.front().type.device.memory_bytes;
@@ -102,8 +108,8 @@ Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Re
   const Compiled& first = planned.front();
   page.model = first.model->spec;
   page.title = fmt::format("{} on {}", model_title(*first.model), machine_headline(cluster));
-  page.subtitle = fmt::format("Batch {}, cluster {}, {}", grouped(first.batch), options.cluster,
-                              join(said, "; "));
+  page.subtitle =
+      fmt::format("Batch {}, cluster {}, {}", grouped(first.batch), machine, join(said, "; "));
   return {};
 }
 
@@ -116,11 +122,31 @@ std::string record_of_run(const std::string& path) {
   return (std::filesystem::path(path) / kRunRecordFile).string();
 }
 
-// Prints the record of a run as text or, if `out` is not empty, writes the page about it.
-Result<int> report_run(const std::string& file, const std::string& out) {
+// Returns the record of a run for programs: what a reader of the page sees first, and the ranks.
+std::string run_json(const RunRecord& record, const std::optional<WatchedRun>& watched) {
+  const RunRecord::Step& last = record.steps.back();
+  nlohmann::ordered_json out{
+      {"verdict", record_verdict(record)},
+      {"steps", record.steps.size()},
+      {"last_step", last.step},
+      {"last_loss",
+       std::isfinite(last.loss) ? nlohmann::ordered_json(last.loss) : nlohmann::ordered_json()},
+      {"watch", watched ? watched_json(*watched) : nlohmann::ordered_json()}};
+  return dumped(out) + "\n";
+}
+
+// Prints the record of a run as text or, if a page is asked for, writes the page about it.
+Result<int> report_run(const std::string& file, const ReportOptions& options) {
   TESSERA_TRY(const std::string text, read_text_file(file, kMostDataTextBytes));
   TESSERA_TRY(RunRecord record, parse_run_record(text, file));
-  if (out.empty()) return print(draw(record));
+  const std::string folder = std::filesystem::path(file).parent_path().string();
+  TESSERA_TRY(std::optional<WatchedRun> watched,
+              read_watched_run(folder, options.cluster, options.pricing));
+  if (options.json) return print(run_json(record, watched));
+  if (options.out.empty()) {
+    return print(draw(record) +
+                 (watched ? "\n" + draw(watched->report, watched->predicted_for) : std::string()));
+  }
   Report page;
   page.title = "Run";
   if (!record.starts.empty()) {
@@ -132,20 +158,26 @@ Result<int> report_run(const std::string& file, const std::string& out) {
     page.title = fmt::format("{} on {}", model_title(start.model, start.parameters),
                              plural(start.ranks, "rank"));
   }
-  page.subtitle = "Run " + std::filesystem::path(file).parent_path().string();
+  page.subtitle = "Run " + folder;
   page.record = std::move(record);
+  if (watched) {
+    page.watch = std::move(watched->report);
+    page.predicted_for = watched->predicted_for;
+  }
   TESSERA_TRY(const std::string html, to_html(page));
-  TESSERA_TRY_VOID(write_file(out, html));
-  return print(fmt::format("{}: {} of {}\n", out, short_bytes(std::ssize(html)),
+  TESSERA_TRY_VOID(write_file(options.out, html));
+  return print(fmt::format("{}: {} of {}\n", options.out, short_bytes(std::ssize(html)),
                            plural(std::ssize(page.record->steps), "step")));
 }
 
 Result<int> report(const ReportOptions& options) {
   const std::string record = record_of_run(options.model);
   if (!record.empty() && options.plans.empty() && options.curve.empty()) {
-    return report_run(record, options.out);
+    return report_run(record, options);
   }
   TESSERA_TRY_VOID(check_report_options(options));
+  if (options.json)
+    return invalid_input("report: expected the folder of a run with --json, found a page");
   std::vector<Compiled> planned;
   Report page;
   if (!options.curve.empty()) TESSERA_TRY_VOID(add_curve(options, page));
@@ -173,25 +205,28 @@ void add_report(Commands& commands) {
       "One HTML page: timeline, memory, communication, costs, plan beside graph; or a run");
   command.option("MODEL", options->model,
                  "What is trained; or the folder of a run: its loss, throughput, memory and "
-                 "restarts, as a page with --out, else as text");
+                 "restarts, and which of its ranks is slow, as a page with --out, else as text");
   command.option("--plan", options->plans,
                  "Plan file, recipe call or auto; again for each plan to be compared");
   command.option("--curve", options->curve,
                  "What 'tessera plan MODEL --json' printed: throughput against memory; with or "
                  "without MODEL and plans");
   command.option("--cluster", options->cluster,
-                 "Preset with nodes (dgx-a100:8), a TOML file, or local (default)");
+                 "Preset with nodes (dgx-a100:8), a TOML file, or local (default); of a run: the "
+                 "machine for which the times of its ranks are predicted");
   add_batch(command, options->batch);
   add_pricing(command, options->pricing);
   add_optimizer(command, options->optimizer);
   command.option("-o,--out", options->out, "The page; without it a run's folder is drawn as text");
+  command.flag("--json", options->json, "Of a run: what came of it and its ranks, for programs");
   command.footer(
       "Examples:\n  tessera report gpt:layers=4,hidden=512,heads=8,seq=256,vocab=1024 --cluster "
       "dgx-a100 --batch 16 \\\n    --plan 'megatron(tp=2,pp=2,dp=2,micro_batches=4)' --plan "
       "'zero(stage=3,dp=8)' -o report.html\n"
       "  tessera plan gpt:layers=4,hidden=512,heads=8,seq=256,vocab=1024 --cluster dgx-a100 "
       "--batch 16 --json > answer.json\n  tessera report --curve answer.json -o curve.html\n"
-      "  tessera report runs/a -o run.html");
+      "  tessera report runs/a -o run.html\n"
+      "  tessera train run.toml --set folder=runs/a --set watch=10 && tessera report runs/a");
   command.action([options] { return report(*options); });
 }
 

@@ -105,15 +105,16 @@ Result<std::vector<NodeType>> node_types(const ProbeCommand& options, const Netw
   return types;
 }
 
-// Writes the cluster file. `said` are lines for its head. `one_machine`: as Cluster::one_machine.
+// Writes the cluster file. `said` are lines for its head. The last two are as in a Cluster.
 Status write_cluster(const ProbeCommand& options, const Network& network,
                      const std::vector<int64_t>& devices, const std::string& said,
-                     bool one_machine = false) {
+                     bool one_machine = false, double exchange_share = 1) {
   TESSERA_TRY(const auto types, node_types(options, network, devices));
   std::string name = std::filesystem::path(options.out).stem().string();
   if (name.empty()) name = "probed";
   TESSERA_TRY(Cluster cluster, network::to_cluster(network, name, types));
   cluster.one_machine = one_machine;
+  cluster.exchange_share = exchange_share;
   const std::string text = to_toml(cluster);
   // Names of hosts come from others: what cannot be read again must not be written.
   TESSERA_TRY_VOID(parse_cluster(text, options.out.empty() ? "the cluster" : options.out));
@@ -331,13 +332,18 @@ class Measured {
       devices.push_back(probed.ranks[static_cast<size_t>(at)]);
     }
     std::string said = to_text(probed.found, probed.hosts);
+    if (probed.exchange_share < 1) {
+      said += fmt::format("an exchange among all hosts at once reaches {} of these rates\n",
+                          percent(probed.exchange_share, 0));
+    }
     said += fmt::format(
         "measured in {} of pairs at once, {:.1f} s, {}{}\n",
         plural(std::ssize(probed.measured.rounds), "round"), probed.seconds,
         short_bytes(static_cast<int64_t>(probed.bytes)),
         probed.sure ? "" : "; ended by the budget (--seconds, --bytes), not by being sure");
-    TESSERA_TRY_VOID(write_cluster(options_, network, devices, "Measured by tessera probe:\n" + said,
-                                   probed.one_machine));
+    TESSERA_TRY_VOID(write_cluster(options_, network, devices,
+                                   "Measured by tessera probe:\n" + said, probed.one_machine,
+                                   probed.exchange_share));
     return print(options_.json ? to_json(probed.found, probed.measured, probed.hosts) : said);
   }
 

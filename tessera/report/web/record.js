@@ -1,6 +1,6 @@
 // A run of tessera train: loss, evaluations, throughput, memory and restarts over the steps.
 const kSmooth = 0.01;  // the bold curve of the loss is the mean of 1 % of the run to each side
-const recordSections = ['loss-section', 'quality-section', 'rate-section', 'resident-section', 'starts-section', 'caches-section'];
+const recordSections = ['watch-section', 'loss-section', 'quality-section', 'rate-section', 'resident-section', 'starts-section', 'caches-section'];
 
 // Means of [step, value] pairs with their neighbours; nearer to the ends, with fewer of them.
 function smoothed(points) {
@@ -45,6 +45,7 @@ function record() {
     [whole(r.starts.length ? r.starts.length - 1 : 0), r.starts.length === 2 ? 'restart' : 'restarts'],
   ].map(([value, name]) => `<div class="tile"><b>${text(value)}</b><span>${text(name)}</span></div>`).join('');
 
+  watch();
   const losses = column(1).filter(([, v]) => v !== null);
   $('loss-section').hidden = !losses.length;
   if (losses.length) {
@@ -79,4 +80,18 @@ function record() {
     $('tables-note').textContent = 'Under the plan of the last start.';
     $('tables').innerHTML = shares(r.tables);
   }
+}
+// The times of the ranks of a run that was watched, and which of them is slow.
+function watch() {
+  const w = data.watch;
+  $('watch-section').hidden = !w;
+  if (!w) return;
+  $('watch-said').innerHTML = w.said.map((sentence) => `<li>${text(sentence)}.</li>`).join('');
+  const times = w.steps ? `Medians over ${whole(w.steps)} watched steps, ${whole(w.first_step)} to ${whole(w.last_step)}. ` : '';
+  $('watch-note').textContent = `${times}${w.predicted_for ? `Beside them as predicted for ${w.predicted_for}. ` : ''}${w.count > w.ranks.length ? `${whole(w.ranks.length)} of ${whole(w.count)} ranks. ` : ''}The last column says how long a rank takes for its work, in relation to its peers for the same.`;
+  const predicted = w.ranks.some((rank) => rank[3] !== null);
+  const pair = (measured, expected) => predicted ? [seconds(measured), expected === null ? '' : seconds(expected)] : [seconds(measured)];
+  const head = (name) => predicted ? [name, 'predicted'] : [name];
+  $('watch').innerHTML = table(['rank', 'step', ...head('computing'), ...head('transfers'), ...head('waiting'), 'beside peers'],
+    w.ranks.map((rank) => [whole(rank[0]), seconds(rank[1]), ...pair(rank[2], rank[3]), ...pair(rank[4], rank[5]), ...pair(rank[6], rank[7]), rank[8].toFixed(2)]), []);
 }

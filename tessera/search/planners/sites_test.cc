@@ -31,7 +31,8 @@ TEST(SitesPlanner, IsTheBestOfThePlanners) {
   expect_sound(answer, asked->question);
   for (const char* planner : {"opfence", "dtfm", "megatron_grid"}) {
     const PlanAnswer other = find_plan(asked->question, planner).value();
-    if (other.best) EXPECT_LE(step_of(answer), step_of(other)) << planner;
+    if (!other.best) continue;
+    EXPECT_LE(step_of(answer), step_of(other)) << planner;
   }
   EXPECT_EQ(answer.plan.find("lossy"), std::string::npos);
 }
