@@ -278,6 +278,18 @@ def export(model: ModelLike, plan: PlanLike, to: str, *, batch: int | None = Non
     return Exported(answer, answered.notes)
 
 
+def to_pytorch(module: object, plan: PlanLike, example: tuple[object, ...] = (), **options: Any) -> Exported:
+    """Writes a plan as a file of plain PyTorch for a module (docs/guides/from-pytorch-to-torchrun.md).
+
+    module: a torch.nn.Module with example, the arguments of its forward with the batch of a step; a Model made of one; or the
+        path of a `.pt2`. options: batch, precision and cluster, as export() takes them.
+
+    Raises InputError: PyTorch cannot run the plan; the line names the entry, and the nearest plan that it can run.
+    """
+    model = module if isinstance(module, Model) else Model(module, example)
+    return export(model, plan, "pytorch", **options)
+
+
 def report(model: ModelLike, plans: PlanLike | Sequence[PlanLike], cluster: ClusterLike = "local", *, batch: int | None = None,
            precision: str | None = None, style: str | None = None, constants: Source | None = None,
            optimizer: str | None = None, progress: Progress = None) -> Report:
