@@ -256,7 +256,7 @@ class Clusters(CliTest):
 
     def test_json(self):
         answer = self.expect_json("inspect", "p3.16xlarge:3", "--json")
-        self.assertEqual(list(answer), ["cluster", "nodes", "devices", "rail_aligned", "parts", "tiers", "switches", "paths", "hosts", "profile",
+        self.assertEqual(list(answer), ["cluster", "nodes", "devices", "rail_aligned", "one_machine", "parts", "tiers", "switches", "paths", "hosts", "profile",
                                         "text"])
         self.assertEqual((answer["nodes"], answer["devices"], answer["profile"]), (3, 24, None))
         part = answer["parts"][0]

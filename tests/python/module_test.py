@@ -67,6 +67,12 @@ class ModuleTest(unittest.TestCase):
         model = tessera.Model(Small(), (self.tokens, self.tokens), dynamic_shapes=(shapes, shapes), batch=16)
         self.assertEqual(tessera.simulate(model, "ddp(2)", "dgx-a100:1")["batch"], 16)
 
+    def test_a_plan_becomes_pytorch(self):
+        text = tessera.to_pytorch(Small(), "fsdp(2)", (self.tokens, self.tokens)).text
+        compile(text, "parallel.py", "exec")
+        self.assertIn("fully_shard", text)
+        self.assertEqual(tessera.to_pytorch(tessera.Model(Small(), (self.tokens, self.tokens)), "fsdp(2)").text, text)
+
     def test_refusals_are_one_line(self):
         for message, call in (
                 ("expected example, the arguments of Small.forward", lambda: tessera.Model(Small())),

@@ -143,6 +143,7 @@ class Values(PackageTest):
         self.assertEqual(model.parameters, tessera.Model(MODEL).parameters)
         step = tessera.simulate(pickle.loads(pickle.dumps(model)), "ddp(2)", "dgx-a100:1")
         self.assertEqual(step["batch"], 4)
+        self.assertEqual(tessera.simulate(model, "ddp(2)", "dgx-a100:1"), step)
 
     def test_a_plan_may_be_a_text_or_a_file(self):
         plan = tessera.Plan(PLAN_TEXT)

@@ -16,7 +16,7 @@ pickled. docs/reference/python.md is the manual.
 
 from tessera import _core
 from tessera._answers import (Answer, Exported, Inspection, Report, Search, Sharding, Simulation, Training, Verification)
-from tessera._commands import export, inspect, plan, predict, report, shard, simulate
+from tessera._commands import export, inspect, plan, predict, report, shard, simulate, to_pytorch
 from tessera._errors import DoesNotFit, Error, Fault, InputError
 from tessera._program import full_program, train, verify
 from tessera._table import Table
@@ -27,5 +27,5 @@ __version__ = _core.version
 __all__ = [
     "Answer", "Cluster", "DoesNotFit", "Error", "Exported", "Fault", "InputError", "Inspection", "Model", "Plan", "Report",
     "Search", "Sharding", "Simulation", "Table", "Training", "Verification", "export", "full_program", "inspect", "plan",
-    "predict", "report", "shard", "simulate", "train", "verify",
+    "predict", "report", "shard", "simulate", "to_pytorch", "train", "verify",
 ]

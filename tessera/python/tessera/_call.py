@@ -29,11 +29,11 @@ class Answered:
     def __init__(self, code: int, text: str, notes: list[str], interrupted: bool = False) -> None:
         self.code, self.text, self.notes, self.interrupted = code, text, notes, interrupted
 
-    def json(self) -> dict[str, Any]:
-        """The answer as the command's --json has it, without the number of the format."""
-        answer: dict[str, Any] = json.loads(self.text)
+    def json(self, files: Files) -> dict[str, Any]:
+        """The answer as the command's --json has it, without the number of the format and the folder of its files."""
+        answer: dict[str, Any] = json.loads(files.without_folder(self.text))
         answer.pop("schema", None)
-        self.notes = [*answer.pop("notes", []), *self.notes]
+        self.notes = [*answer.pop("notes", []), *map(files.without_folder, self.notes)]
         return answer
 
 
@@ -134,12 +134,16 @@ class Files:
             file.write(text)
         return path
 
+    def without_folder(self, text: str) -> str:
+        """The text with the names of these files alone."""
+        return text.replace(self._folder + os.sep, "") if self._folder else text
+
     @contextlib.contextmanager
     def named(self) -> Iterator[None]:
         """Takes the folder out of the messages of errors."""
         try:
             yield
         except Error as error:
-            if self._folder and self._folder in str(error):
-                raise type(error)(str(error).replace(self._folder + os.sep, "")) from None
+            if self.without_folder(str(error)) != str(error):
+                raise type(error)(self.without_folder(str(error))) from None
             raise

@@ -129,7 +129,7 @@ def plan(model: ModelLike, cluster: ClusterLike, *, batch: int | None = None, fr
             fix=fixed, with_=part, allow="lossy" if lossy else None, evaluations=evaluations, seconds=seconds,
             explain=explain)]
         answered = ask(arguments, progress=progress, answers_early=True)
-        answer = answered.json()
+        answer = answered.json(files)
     text = answer["plan"] if "for" in answer else answer["text"]
     return Plan(str(text), Search(answer, answered.notes, answered.interrupted))
 
@@ -166,7 +166,7 @@ def simulate(model: ModelLike, plan: PlanLike, cluster: ClusterLike, *, batch: i
             constants=constants, optimizer=optimizer, what_if=what_if, data=data, jitter=jitter, straggler=slow, seed=seed,
             failures=failures, restart=restart_s, evaluations=evaluations, no_fold=not fold, trace=trace, chakra=chakra)]
         answered = ask(arguments, progress=progress, codes=(0, 1))
-        answer = answered.json()
+        answer = answered.json(files)
         if "error" in answer:  # the plan "auto" was not found
             raise_error(answered.code, str(answer["error"]["message"]))
     return Simulation(answer, answered.notes)
@@ -202,7 +202,7 @@ def inspect(subject: ModelLike | Plan | Cluster, plan: PlanLike | None = None, *
             cluster=cluster_argument(cluster, files), rank=rank, place=place, op=op, decisions=decisions,
             shape=",".join(map(str, shape)) if shape else None, mesh=mesh, what_if=what_if)]
         answered = ask(arguments)
-        answer = answered.json()
+        answer = answered.json(files)
     return Inspection(answer, answered.notes)
 
 
@@ -252,7 +252,7 @@ def shard(tables: object, devices: int, memory: str | int, *, cost: Source | Non
             splits=",".join(splits) if splits is not None else None, beyond_range=beyond_range, optimizer=optimizer, seed=seed,
             budget=budget)]
         answered = ask(arguments, progress=progress)
-        answer = answered.json()
+        answer = answered.json(files)
     return Sharding(answer, answered.notes)
 
 
@@ -274,8 +274,20 @@ def export(model: ModelLike, plan: PlanLike, to: str, *, batch: int | None = Non
             plan=plan_argument(plan), to=to, batch=batch, precision=precision, style=style, constants=constants,
             cluster=cluster_argument(cluster, files))]
         answered = ask(arguments, progress=progress)
-        answer = answered.json()
+        answer = answered.json(files)
     return Exported(answer, answered.notes)
+
+
+def to_pytorch(module: object, plan: PlanLike, example: tuple[object, ...] = (), **options: Any) -> Exported:
+    """Writes a plan as a file of plain PyTorch for a module (docs/guides/from-pytorch-to-torchrun.md).
+
+    module: a torch.nn.Module with example, the arguments of its forward with the batch of a step; a Model made of one; or the
+        path of a `.pt2`. options: batch, precision and cluster, as export() takes them.
+
+    Raises InputError: PyTorch cannot run the plan; the line names the entry, and the nearest plan that it can run.
+    """
+    model = module if isinstance(module, Model) else Model(module, example)
+    return export(model, plan, "pytorch", **options)
 
 
 def report(model: ModelLike, plans: PlanLike | Sequence[PlanLike], cluster: ClusterLike = "local", *, batch: int | None = None,

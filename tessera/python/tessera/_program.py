@@ -78,7 +78,7 @@ def verify(model: ModelLike, plan: PlanLike, *, batch: int | None = None, steps:
     with Files() as files, files.named():
         answered = _run(["verify", model_argument(model, files), "--json", *options(
             plan=plan_argument(plan), batch=batch, steps=steps, seed=seed, precision=precision)], codes=(0, 1))
-    return Verification(answered.json(), answered.notes)
+    return Verification(answered.json(files), answered.notes)
 
 
 def train(run: Source, *, plan: PlanLike | None = None, ranks: int | None = None, steps: int | None = None,

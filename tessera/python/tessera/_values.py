@@ -93,7 +93,7 @@ class Model(Value):
         """What `tessera inspect MODEL --json` says: title, parameters, ops and flops by phase, tokens."""
         if not self._facts:
             with Files() as files, files.named():
-                self._facts = ask(["inspect", self.argument(files), "--json"]).json()
+                self._facts = ask(["inspect", self.argument(files), "--json"]).json(files)
         return self._facts
 
     @property
@@ -156,7 +156,7 @@ class Plan(Value):
         """Of a plan that plan() found, what else the search knows; else None."""
         if not self.is_call:
             with Files() as files, files.named():
-                self._facts = ask(["inspect", files.write("plan.toml", text), "--json"]).json()
+                self._facts = ask(["inspect", files.write("plan.toml", text), "--json"]).json(files)
 
     @property
     def is_call(self) -> bool:
@@ -187,7 +187,7 @@ class Plan(Value):
             return self
         model = model if isinstance(model, Model) else Model(model)
         with Files() as files, files.named():
-            answer = ask(["plan", self._text, "--model", model.argument(files), "--json"]).json()
+            answer = ask(["plan", self._text, "--model", model.argument(files), "--json"]).json(files)
         return Plan(str(answer["text"]))
 
     def save(self, path: Source) -> None:
@@ -225,7 +225,7 @@ class Cluster(Value):
                 text = file.read()
         super().__init__(text)
         with Files() as files, files.named():
-            self._facts = ask(["inspect", self.argument(files), "--json"]).json()
+            self._facts = ask(["inspect", self.argument(files), "--json"]).json(files)
         if "devices" not in self._facts:
             raise InputError(f"cluster: expected a machine, found '{text}', which is something else")
 
