@@ -34,8 +34,8 @@ namespace tessera::network {
 struct ProbeHost {
   std::string name;     // of the host, at most 255 bytes
   std::string address;  // SLURM_TOPOLOGY_ADDR, at most 511 bytes; empty: none
-  // What hosts have in common if they run on one kernel (Linux: its boot_id), at most 63 bytes;
-  // empty: not known.
+  // A text that is the same for all hosts that run on one kernel (Linux: its boot_id), at most 63
+  // bytes; empty: not known.
   std::string kernel = {};
 };
 

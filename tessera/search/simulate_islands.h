@@ -10,11 +10,11 @@
 namespace tessera {
 
 struct OuterTimes {
-  double inner_step_s = 0;         // the step of the slowest island
+  double inner_step_s = 0;  // the step of the slowest island
   // By fragment: its outer step, and the gather that brings the new parameters into the island.
   std::vector<double> fragment_s;
   std::vector<int64_t> bytes;  // by fragment: what the busiest rank sends in these
-  double a_step_s = 0;             // all outer steps, divided by the inner steps between them
+  double a_step_s = 0;         // all outer steps, divided by the inner steps between them
 };
 
 // Returns the average step: the simulation of the slowest island, with the ranks and the tokens of

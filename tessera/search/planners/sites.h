@@ -1,5 +1,5 @@
-// What the planner `auto` tries besides on a cluster of sites: parts that are joined by lines
-// (subcluster.h), as campuses or cloud regions are. A line may be a thousand times slower than the
+// The planner `auto` on a cluster of sites: parts that are joined by lines (subcluster.h), as
+// campuses or cloud regions are. A line may be a thousand times slower than the
 // links inside a site, so that plans of other planners are tried too, and with
 // PlanQuestion::allows_lossy also outer steps (plan/outer_steps.h), in which each site trains by
 // itself and the sites compare their parameters once in many steps.
