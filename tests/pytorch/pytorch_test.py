@@ -31,12 +31,7 @@ PLANS = {
     "tensor": "megatron(tp=2)",
     "sequence": "megatron(tp=2,sequence_shard=true)",
     "two_axes": "megatron(tp=2,dp=4,zero=1,micro_batches=2)",
-    "pipeline": """# pipeline
-mesh = { pp = 2, dp = 2 }
-micro_batches = 2
-split = [ { ops = "*", dim = "batch", over = "dp" } ]
-stage = [ { ops = "{embed,blocks.0}", at = 0 }, { ops = "blocks.1", at = 1 } ]
-""",
+    "pipeline": "megatron(pp=2,dp=2,micro_batches=2)",
 }
 # More plans, of a few models.
 MORE = {
