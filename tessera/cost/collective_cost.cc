@@ -251,21 +251,15 @@ CollectiveCost direct_over_nodes(const Machine& at, const Away& away) {
   return cost;
 }
 
-// Returns the share of the rates of the network that an exchange reaches; a pair of nodes has no
-// crowd.
-double share_of_exchange(const Machine& at) {
-  return at.where.nodes > 2 ? at.cluster.exchange_share : 1;
-}
-
 // Returns the bus rate of one group between nodes if each member sends to every other member what
-// that one takes, as our own communicators do. All messages of a member to nodes that are
+// that one takes, all at once, as our own communicators do. All messages of a member to nodes that are
 // not below the narrowest way pass it.
 double direct_bus(const Machine& at) {
   const auto nodes = static_cast<double>(at.where.nodes);
   const auto beyond = static_cast<double>(at.where.nodes - at.where.nodes_below);
   double rate = nics_of_group(at) * at.type.nic.rate;
   if (beyond > 0) rate = std::min(rate, node_across(at) * (nodes - 1) / beyond);
-  return rate * share_of_exchange(at) * at.type.device.generation->nic_share *
+  return rate * at.cluster.exchange_share * at.type.device.generation->nic_share *
          at.style.network_efficiency;
 }
 

@@ -59,7 +59,7 @@ struct Probed {
   Inference found;
   double seconds = 0, bytes = 0;
   // The time that the rates of `found` give for an exchange in which each host sends to all others,
-  // divided by the measured time; 1 where it was not measured (fewer than three hosts, no budget).
+  // divided by the measured time; 1 where it was not measured (no budget).
   double exchange_share = 1;
   bool sure = false;  // false: the budget ended the measurement
 };

@@ -118,8 +118,8 @@ struct Paces {
   }
   // Returns the comparison over all steps. `actors`: how many are compared, each of which chance may
   // make the slowest. `step_s`: the time of a step.
-  Comparison over_steps(size_t actors, double step_s) const {
-    Comparison out;
+  Pace over_steps(size_t actors, double step_s) const {
+    Pace out;
     if (ratios.empty()) return out;
     out.ratio = median(ratios);
     out.low = quantile(ratios, 0.25);

@@ -47,7 +47,7 @@ std::vector<RankPrediction> rank_predictions(const Simulation& simulation, int64
 
 // How long something takes, compared with what the others take for the same. `ratio` is the median
 // over the steps, `low` and `high` are the quartiles.
-struct Comparison {
+struct Pace {
   double ratio = 1, low = 1, high = 1;
   double lost_s = 0;  // of a step
   int64_t slower_steps = 0;
@@ -58,7 +58,7 @@ struct Comparison {
 struct RankReport {
   int32_t rank = 0;
   double step_s = 0, work_s = 0, transfer_s = 0, wait_s = 0;  // of a step
-  Comparison work;
+  Pace work;
   struct Op {
     std::string what;
     double seconds = 0;     // of a step
@@ -73,7 +73,7 @@ struct LinkReport {  // transfers within a group of ranks
   std::vector<int32_t> ranks;
   std::string what;    // the kind that takes the longest
   double seconds = 0;  // of a step
-  Comparison time;
+  Pace time;
 };
 struct WatchReport {
   WatchStart start;

@@ -32,12 +32,12 @@ std::string ranks_text(const std::vector<int32_t>& ranks) {
 std::string share_text(double share) { return fmt::format("{:.3g} %", 100 * share); }
 
 // Returns how sure a comparison is: "slower in 9 of 9 steps, 99.6 % sure".
-std::string sure_text(const Comparison& one, int64_t steps) {
+std::string sure_text(const Pace& one, int64_t steps) {
   return fmt::format("slower in {} of {} step{}, {} sure", one.slower_steps, steps,
                      steps == 1 ? "" : "s", share_text(std::min(one.certainty, 0.9999)));
 }
 
-std::string ratio_text(const Comparison& one) {
+std::string ratio_text(const Pace& one) {
   return fmt::format("{:.2f} times as long ({:.2f} to {:.2f} in the middle half of the steps)",
                      one.ratio, one.low, one.high);
 }

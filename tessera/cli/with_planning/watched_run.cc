@@ -45,7 +45,7 @@ Result<Predictions> predict_ranks(const WatchStart& start, const std::string& gi
                      fmt::format("{} ({})", cluster, pricing.said)};
 }
 
-Json comparison_json(const Comparison& one) {
+Json pace_json(const Pace& one) {
   return {{"ratio", one.ratio},         {"quartiles", {one.low, one.high}},
           {"lost_s", one.lost_s},       {"slower_steps", one.slower_steps},
           {"certainty", one.certainty}, {"slow", one.is_slow}};
@@ -79,7 +79,7 @@ Json rank_json(const RankReport& rank) {
                         {"transfers_s", rank.predicted->transfer_s},
                         {"waiting_s", rank.predicted->wait_s}};
   }
-  out["beside_peers"] = comparison_json(rank.work);
+  out["beside_peers"] = pace_json(rank.work);
   out["ops"] = std::move(ops);
   out["waits"] = std::move(waits);
   return out;
@@ -118,7 +118,7 @@ Json watched_json(const WatchedRun& run) {
     links.push_back({{"ranks", link.ranks},
                      {"what", link.what},
                      {"seconds", link.seconds},
-                     {"beside_others", comparison_json(link.time)}});
+                     {"beside_others", pace_json(link.time)}});
   }
   return {{"steps", report.steps},
           {"first_step", report.first_step},

@@ -16,8 +16,10 @@ std::string model_text() {
   std::string out = R"(graph "imported"
 input %x [batch=8, seq=4, hidden=8] float32
 input %y [batch=8, seq=4] int64
+activation %net.enter [batch=8, seq=4, hidden=8] float32
+forward op "net.enter" %net.enter = relu(%x)
 )";
-  std::string before = "x";
+  std::string before = "net.enter";
   for (const char* block : {"0", "1"}) {
     std::string text =
         R"(parameter %net.layers.#.up.weight [ffn=16, hidden=8] float32 init=normal(0.1)
@@ -39,9 +41,11 @@ forward op "blocks.#.add" %blocks.#.add = add(%BEFORE, %blocks.#.mlp.down)
     out += text;
   }
   return out +
-         R"(parameter %net.head.weight [part=2, vocab=8, hidden=8] float32 init=normal(0.1) published="(part vocab) hidden"
+         R"(activation %net.leave [batch=8, seq=4, hidden=8] float32
+forward op "net.leave" %net.leave = relu(%blocks.1.add)
+parameter %net.head.weight [part=2, vocab=8, hidden=8] float32 init=normal(0.1) published="(part vocab) hidden"
 activation %head.net.head [batch=8, seq=4, part=2, vocab=8] float32
-forward op "head.net.head" %head.net.head = einsum(%blocks.1.add, %net.head.weight) {spec="batch seq hidden, part vocab hidden -> batch seq part vocab"}
+forward op "head.net.head" %head.net.head = einsum(%net.leave, %net.head.weight) {spec="batch seq hidden, part vocab hidden -> batch seq part vocab"}
 activation %sum [batch=8, seq=4, vocab=8] float32
 forward op "sum" %sum = reduce_sum(%head.net.head) {dims="part", factor=1}
 activation %lse [batch=8, seq=4] float32

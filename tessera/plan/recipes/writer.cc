@@ -259,20 +259,36 @@ std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(cons
   const auto& ops = graph.ops();
   const auto first = std::find_if(ops.begin(), ops.end(), in_block);
   const auto last = std::find_if(ops.rbegin(), ops.rend(), in_block).base();
-  std::vector<std::string> known{"blocks"};
-  const auto tops = [&](auto begin, auto end) {
-    std::vector<std::string> names;
+  // The ops on one side of the blocks, by the first components of their paths.
+  struct Side {
+    std::vector<std::string> tops;
+    std::map<std::string, std::vector<OpId>> ops;
+  };
+  const auto side = [&](auto begin, auto end) {
+    Side out;
     for (auto op = begin; op != end; ++op) {
       const std::string top = op->path.substr(0, op->path.find('.'));
-      if (op->phase != Phase::kForward || std::find(known.begin(), known.end(), top) != known.end())
-        continue;
-      known.push_back(top);
-      names.push_back(top);
+      if (op->phase != Phase::kForward || top == "blocks") continue;
+      std::vector<OpId>& of_top = out.ops[top];
+      if (of_top.empty()) out.tops.push_back(top);
+      of_top.push_back(op->id);
     }
-    return names;
+    return out;
   };
-  std::vector<std::string> before = tops(ops.begin(), first);
-  return {std::move(before), tops(last, ops.end())};
+  const Side before = side(ops.begin(), first), after = side(last, ops.end());
+  const auto patterns = [&](const Side& one, const Side& other) {
+    std::vector<std::string> out;
+    for (const std::string& top : one.tops) {
+      if (!other.ops.contains(top)) {
+        out.push_back(top);
+        continue;
+      }
+      for (std::string& pattern : patterns_of(graph, one.ops.at(top)))
+        out.push_back(std::move(pattern));
+    }
+    return out;
+  };
+  return {patterns(before, after), patterns(after, before)};
 }
 
 std::string name_in_block(const std::string& path) { return path.substr(path.find('.', 7) + 1); }

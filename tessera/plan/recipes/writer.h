@@ -97,9 +97,10 @@ int64_t block_count(const Graph& graph);
 // Returns the number of passes without gradient, whose ops are "pass.<p>.<...>".
 int64_t pass_count(const Graph& graph);
 
-// Returns the first components of the paths of the forward ops before the first block, and those of
-// the ops after the last block. Ops between two blocks are in neither list, because they get the
-// stage of the op before them anyway.
+// Returns patterns for the forward ops before the first block, and for those after the last block:
+// the first components of their paths, or longer ones where both sides have the same component.
+// Ops between two blocks are in neither list, because they get the stage of the op before them
+// anyway.
 std::pair<std::vector<std::string>, std::vector<std::string>> around_blocks(const Graph& graph);
 
 // Returns patterns that together select exactly these forward ops. They are prefixes of paths, with
