@@ -24,6 +24,10 @@ Json pair(const std::string& plan, double predicted, std::vector<double> runs, i
 Json file(std::vector<Json> pairs) {
   return {{"date", "2026-01-02"},
           {"command", "benchmarks/run_reality.py"},
+          {"title", "Steps of a machine"},
+          {"method", "Both were timed."},
+          {"target_error", 0.1},
+          {"target_tau", 0.8},
           {"machine", {{"processor", "two cores"}}},
           {"models", {{"gpt", "gpt:layers=1, batch 8"}}},
           {"pairs", pairs}};

@@ -43,6 +43,21 @@ class Buckets : public testing::Test {
     out.transfers.push_back({tensors_[static_cast<size_t>(buffer)], view(buffer), view(buffer)});
     block(BlockKind::kBackward).push_back({out, when, {}, next_order_++});
   }
+  // Reduces the buffer over the rows and then over the columns: a conversion of two steps.
+  void issue_two(int buffer) {
+    issue(buffer, kRow);
+    issue(buffer, kCol);
+    std::get<TextIssue>(block(BlockKind::kBackward).back().body).handle = 20 + buffer;
+  }
+  // Returns the handles in the order in which the block issues them; -1: another instruction.
+  std::vector<int> issued() {
+    std::vector<int> out;
+    for (const TextInstruction& instruction : block(BlockKind::kBackward)) {
+      const auto* found = std::get_if<TextIssue>(&instruction.body);
+      out.push_back(found == nullptr ? -1 : found->handle);
+    }
+    return out;
+  }
   // Reads the buffer.
   void use(int buffer, BlockKind in = BlockKind::kUpdate) {
     block(in).push_back({TextCopy{tensors_[0], view(buffer), view(kSink), Write::kSet},
@@ -200,6 +215,33 @@ TEST_F(Buckets, are_of_all_that_a_block_issues_before_it_waits) {
   EXPECT_EQ(bucketed(1000), (Sizes{2}));
   EXPECT_EQ(block(BlockKind::kBackward).size(), 3U) << "one bucket, two copies";
   EXPECT_EQ(find_needs(text_, {})[0].before, 1U);
+}
+
+// Second steps of conversions wait for each other, for up to a bucket's size: so first steps share a
+// bucket, and second steps another one.
+TEST_F(Buckets, are_of_first_steps_and_of_second_steps) {
+  for (const int buffer : {0, 1, 2}) issue_two(buffer);
+  for (const int buffer : {0, 1, 2}) use(buffer);
+  text_.due = {{10, 1}};  // the first step of a is due before its second step
+  std::vector<TextInstruction> before = block(BlockKind::kBackward);
+  gather_second_steps(text_, shapes_, 64);
+  EXPECT_EQ(issued(), (std::vector<int>{10, 11, 20, 12, 21, 22}));
+  EXPECT_EQ(text_.due.at(10), block(BlockKind::kBackward)[2].order);
+  block(BlockKind::kBackward) = before;
+  text_.due.clear();
+  gather_second_steps(text_, shapes_, 1000);
+  EXPECT_EQ(issued(), (std::vector<int>{10, 11, 12, 20, 21, 22}));
+  EXPECT_EQ(bucketed(1000), (Sizes{3, 3}));
+}
+
+// A second step goes before the first instruction that needs what it makes.
+TEST_F(Buckets, second_steps_come_before_their_readers) {
+  issue_two(0);
+  issue_two(1);
+  copy(0, 3);
+  issue_two(2);
+  gather_second_steps(text_, shapes_, 1000);
+  EXPECT_EQ(issued(), (std::vector<int>{10, 11, 20, 21, -1, 12, 22}));
 }
 
 // A due mark names the instruction before which a handle is awaited. It moves with that

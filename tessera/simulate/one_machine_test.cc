@@ -35,8 +35,10 @@ double step_of(bool one_machine, int64_t cores) {
 TEST(OneMachine, nodes_share_its_cores) {
   const double alone = step_of(false, 1);
   EXPECT_NEAR(step_of(true, 4), alone, 1e-9 * alone);
-  EXPECT_NEAR(step_of(true, 2), 2 * alone, 1e-6 * alone);
-  EXPECT_NEAR(step_of(true, 1), 4 * alone, 1e-6 * alone);
+  // A part of the step, below a thousandth, is no work of the cores.
+  const double two = step_of(true, 2), one = step_of(true, 1);
+  EXPECT_NEAR(two, 2 * alone, 2e-3 * alone);
+  EXPECT_NEAR(one - alone, 3 * (two - alone), 1e-9 * alone);
 }
 
 }  // namespace

@@ -304,20 +304,12 @@ class PlayerOutline {
     player_.ranks = static_cast<double>(std::max<int64_t>(mine, 1));
   }
 
-  // Returns whether the ranks of a group carry out its collectives themselves while they wait, as
-  // processors do in shared memory. Between nodes the network carries the bytes meanwhile.
-  bool carried_by_ranks(int group) {
-    return type_.device.synchronous && facts(group).where.nodes == 1;
-  }
-
-  // Finds collectives of ranks that carry them out at their wait: it is in the block that issues
-  // them.
+  // Finds collectives that are carried out at their wait: it is in the block that issues them.
   void find_pairs() {
     for (const auto& [ref, block] : program_.blocks) {
       std::map<int, size_t> issued;
       for (size_t i = 0; i < block.size(); ++i) {
-        const auto* issue = std::get_if<Issue>(&block[i].body);
-        if (issue != nullptr && carried_by_ranks(issue->group)) issued[issue->handle] = i;
+        if (const auto* issue = std::get_if<Issue>(&block[i].body)) issued[issue->handle] = i;
         const auto* wait = std::get_if<Wait>(&block[i].body);
         if (wait == nullptr || wait->lag != 0) continue;
         const auto found = issued.find(wait->handle);
@@ -536,12 +528,15 @@ class PlayerOutline {
       key.push_back(seen_[key]++);
       item.match = shared_.matches[key];
     }
-    if (carried_by_ranks(issue.group)) {
-      item.members = static_cast<int32_t>(group.members.size());
+    // Ranks in one node carry a collective out themselves. One between nodes that is awaited in
+    // another block proceeds in the network, whatever the ranks wait for meanwhile.
+    const bool at_its_wait = postponed_.contains({ref_, static_cast<size_t>(instruction_)});
+    const bool inside = where.where.nodes == 1;
+    if (type_.device.synchronous && (inside || at_its_wait)) {
+      if (inside) item.members = static_cast<int32_t>(group.members.size());
       // The program's own wait may come later. For it the engine keeps the outcome only if the host
       // waits here.
-      return add_wait(item.handle, 0,
-                      !postponed_.contains({ref_, static_cast<size_t>(instruction_)}));
+      return add_wait(item.handle, 0, !at_its_wait);
     }
     if (blocks(issue)) add_wait(item.handle, 0, true);
   }

@@ -47,7 +47,7 @@ class TheProgram(CliTest):
         self.assertEqual([key for key in found if f"`{key}`" not in line], [])
 
     def test_unknown_commands_and_options_are_one_line(self):
-        self.expect_error(2, "unknown command 'trian', did you mean 'train'? (train, verify, inspect, plan, profile, predict, accuracy, simulate, report, diff, reproduce, shard, cluster, probe, export, import, order, launch, rescale, sample, evaluate, checkpoint, data, cache, completion, help)", "trian")
+        self.expect_error(2, "unknown command 'trian', did you mean 'train'? (train, verify, inspect, plan, profile, predict, accuracy, simulate, report, diff, reproduce, shard, cluster, probe, export, import, order, check, launch, rescale, sample, evaluate, checkpoint, data, cache, completion, help)", "trian")
         self.expect_error(2, "verify: unknown option '--stpes', did you mean '--steps'?",
                           "verify", MODEL, "--plan", "serial", "--stpes", "2")
         self.expect_error(2, "inspect: unexpected argument 'more'", "inspect", MODEL, "more")

@@ -118,16 +118,16 @@ TEST(MeasureTest, AHostThatFallsSilentIsNamed) {
       // This rank says its name, and then no more.
       const std::vector<int> all = {0, 1, 2};
       struct {
-        char name[256] = "gone", address[512] = "";
+        char name[256] = "gone", address[512] = "", kernel[64] = "";
       } record;
       comm::Redistribution what;
       what.kind = comm::CollectiveKind::kAllGather;
       what.dtype = DType::kUInt8;
       for (int64_t r = 0; r < 3; ++r) {
-        what.hold.push_back(Box({{r * 768, 768}}));
-        what.need.push_back(Box({{0, 3 * 768}}));
+        what.hold.push_back(Box({{r * 832, 832}}));
+        what.need.push_back(Box({{0, 3 * 832}}));
       }
-      std::string got(3 * 768, '\0');
+      std::string got(3 * 832, '\0');
       world.wait(world.issue(world.group(all),
                              {{&what,
                                {reinterpret_cast<std::byte*>(&record), what.hold[2], {1}},

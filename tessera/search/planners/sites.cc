@@ -63,14 +63,16 @@ Result<Plan> with_outer_steps(const Plan& of_site, const Cluster& cluster, const
 Result<PlanAnswer> find_with_outer_steps(const PlanQuestion& question, const Sites& sites,
                                          const FindPlan& find) {
   const auto islands = std::ssize(sites);
-  if (question.batch % islands != 0)
+  if (question.batch % islands != 0) {
     return invalid_input(fmt::format("plan: expected a batch that the {} sites divide, found {}",
                                      islands, question.batch));
+  }
   const Cluster site = only_nodes(*question.cluster, sites.front());
   PlanQuestion inside = question;
   inside.cluster = &site;
   inside.batch = question.batch / islands;
   inside.explain = false;
+  inside.found = {};  // a plan of one site is none for all of them
   inside.fixed.erase("outer_every");
   if (const int64_t devices = fixed_number(question, "devices"); devices > 0) {
     if (devices % islands != 0) return invalid_input("the sites do not divide the devices");

@@ -8,25 +8,25 @@
 namespace tessera::sites_planner_test {
 namespace {
 
-const char* const kGpt = "gpt:layers=8,hidden=1024,heads=16,seq=512,vocab=2048";
+const char* const kGpt = "gpt:layers=4,hidden=512,heads=8,seq=512,vocab=2048";
 
-// Two sites of four devices each, joined by a line. The devices of the second site are faster.
-std::unique_ptr<Asked> ask_sites(const std::string& rate) {
-  auto out = ask(kGpt, "t4:1", 32);
-  out->cluster = parse_cluster(
-                     "name = \"pair\"\n[[part]]\nlike = \"t4\"\n[[part]]\nlike = "
-                     "\"a10g\"\n[[switch]]\nname = \"a\"\nnodes = \"0\"\n[[switch]]\n"
-                     "name = \"b\"\nnodes = \"1\"\n[[path]]\nbetween = [\"a\", \"b\"]\n"
-                     "rate = \"" +
-                         rate + "\"\nlatency = \"1 ms\"\n",
-                     "pair.toml")
+// Two sites of four devices each, joined by a line. `first`: the preset of the first site.
+std::unique_ptr<Asked> ask_sites(const std::string& first, const std::string& rate) {
+  auto out = ask(kGpt, "t4:1", 128);
+  const std::string parts = "[[part]]\nlike = \"" + first + "\"\n[[part]]\nlike = \"a10g\"\n";
+  out->cluster = parse_cluster("name = \"pair\"\n" + parts +
+                                   "[[switch]]\nname = \"a\"\nnodes = \"0\"\n[[switch]]\n"
+                                   "name = \"b\"\nnodes = \"1\"\n[[path]]\nbetween = [\"a\", "
+                                   "\"b\"]\nrate = \"" +
+                                   rate + "\"\nlatency = \"1 ms\"\n",
+                               "pair.toml")
                      .value();
   return out;
 }
 
 // The answer is no slower than that of any planner that it considers.
 TEST(SitesPlanner, IsTheBestOfThePlanners) {
-  const auto asked = ask_sites("100 Mb/s");
+  const auto asked = ask_sites("t4", "100 Mb/s");
   const PlanAnswer answer = find_plan(asked->question, "auto").value();
   expect_sound(answer, asked->question);
   for (const char* planner : {"opfence", "dtfm", "megatron_grid"}) {
@@ -40,7 +40,7 @@ TEST(SitesPlanner, IsTheBestOfThePlanners) {
 // Outer steps are an answer only if they are allowed; the plan then says so in its first line, and
 // its step is that of a simulation of its text.
 TEST(SitesPlanner, TakesOuterStepsOnlyWhenAllowed) {
-  const auto asked = ask_sites("10 Mb/s");
+  const auto asked = ask_sites("a10g", "1 Gb/s");
   const double dense = step_of(find_plan(asked->question, "auto").value());
   asked->question.allows_lossy = true;
   const PlanAnswer answer = find_plan(asked->question, "auto").value();
@@ -50,7 +50,7 @@ TEST(SitesPlanner, TakesOuterStepsOnlyWhenAllowed) {
   const Plan plan = parse_plan(answer.plan).value();
   ASSERT_TRUE(plan.outer.has_value());
   EXPECT_EQ(plan.outer->every, kOuterEvery);
-  CompileTexts texts{kGpt, answer.plan, 32};
+  CompileTexts texts{kGpt, answer.plan, 128};
   texts.takes_outer = true;
   const Compiled compiled = compile(texts).value();
   EXPECT_DOUBLE_EQ(
@@ -63,12 +63,12 @@ TEST(SitesPlanner, TakesOuterStepsOnlyWhenAllowed) {
 }
 
 TEST(SitesPlanner, RefusesOuterStepsThatCannotBe) {
-  const auto asked = ask_sites("10 Mb/s");
+  const auto asked = ask_sites("a10g", "1 Gb/s");
   asked->question.fixed["outer_every"] = "50";
   EXPECT_EQ(find_plan(asked->question, "auto").error().message,
             "plan: --fix outer_every=50: expected --allow lossy, found none");
   asked->question.allows_lossy = true;
-  asked->question.batch = 33;
+  asked->question.batch = 129;
   EXPECT_NE(find_plan(asked->question, "auto").error().message.find("that the 2 sites divide"),
             std::string::npos);
   asked->cluster = load_cluster("t4:2").value();
