@@ -34,11 +34,14 @@ Caller& terminal() {
 }
 
 Call& this_call() {
-  thread_local Call of_terminal{&terminal()};
+  static Call of_terminal{&terminal()};
   return called == nullptr ? of_terminal : *called;
 }
 
-Calling::Calling(Caller& caller) : call_{&caller}, outer_(called) { called = &call_; }
+Calling::Calling(Caller& caller) : call_{&caller}, outer_(called) {
+  called = &caller == &terminal() ? nullptr : &call_;
+  if (called == nullptr) this_call() = call_;
+}
 
 Calling::~Calling() { called = outer_; }
 

@@ -7,8 +7,9 @@
 //   const int code = run({"simulate", "gpt:layers=4", ..., "--json"}, kept);
 //
 // There is one caller for each thread, for the time of run(). So several threads may call commands
-// at once. A thread that a command starts writes to the terminal, but such threads only work for
-// commands that serve or train, which are not called from other programs.
+// at once. The call of the terminal is one for all threads that have no other: a thread that a
+// command starts belongs to it. Such threads only work for commands that serve or train, which are
+// not called from other programs.
 #pragma once
 
 #include <string>

@@ -33,6 +33,8 @@ SimulateOptions exact() {
   options.style.inner_efficiency = options.style.network_efficiency = 1;
   options.style.collective_gap_s = options.style.step_overhead_s = 0;
   options.style.host_collective_s = 0;
+  // Nothing overlaps.
+  options.style.overlap_gradients = options.style.overlap_parameters = false;
   return options;
 }
 
