@@ -95,47 +95,6 @@ Result<PlanAnswer> find_with_tables(const PlanQuestion& question) {
   return spread && spread->best && (!plain || is_better(*spread, *plain)) ? spread : plain;
 }
 
-// Checks that the question does not fix settings that this planner does not choose.
-Status check_own_keys(const PlanQuestion& question, const std::string& planner) {
-  struct Own {
-    std::string key;
-    std::function<bool(const std::string&)> is_usual;  // whether all planners do so
-    std::string planner;                               // the one that chooses otherwise, too
-    std::string does;                                  // what the others do
-    std::string also = {};                             // another one that chooses otherwise
-  };
-  const auto is = [](const std::string& value) {
-    return [value](const std::string& fixed) { return fixed == value; };
-  };
-  const auto is_for_whole_sequences = [](const std::string& schedule) {
-    return slice_schedule(schedule) == nullptr;
-  };
-  const std::vector<Own> all = {
-      {"offload", is(offload_names().front()), "auto", "leaves all tensors on the devices"},
-      {"rims", is("0"), "auto", "waits for halos before it computes"},
-      {"halo_layers", is("1"), "auto", "exchanges a halo for each layer"},
-      {"slices", is("1"), "terapipe", "leaves sequences whole"},
-      {"schedule", is_for_whole_sequences, "terapipe", "leaves sequences whole"},
-      {"prefetch", is(std::to_string(TransferChoice{}.ahead)), "auto", "gathers one block ahead"},
-      {"bucket_bytes", is(std::to_string(kPlainBucket)), "auto",
-       "leaves the size of buckets as it is"},
-      {"compression", is("1"), "opfence", "sends everything as it is"},
-      {"outer_every", is(""), "auto", "has no outer steps"},
-      {"cp", is("1"), "auto", "leaves sequences whole", "recipes"},
-      {"ep", is("1"), "auto", "does not choose groups of experts", "recipes"}};
-  for (const Own& own : all) {
-    const auto fixed = question.fixed.find(own.key);
-    if (fixed == question.fixed.end() || own.planner == planner || own.also == planner ||
-        own.is_usual(fixed->second)) {
-      continue;
-    }
-    return invalid_input(
-        fmt::format("plan: --fix {}={}: expected --planner {}, found planner '{}', which {}",
-                    own.key, fixed->second, own.planner, planner, own.does));
-  }
-  return {};
-}
-
 bool asks_for_offload(const PlanQuestion& question) {
   const auto fixed = question.fixed.find("offload");
   return fixed != question.fixed.end() && fixed->second != offload_names().front();
@@ -201,6 +160,46 @@ std::function<void(const PlanCandidate&, const std::string&)> only_faster(
 }
 
 }  // namespace
+
+Status check_own_keys(const PlanQuestion& question, const std::string& planner) {
+  struct Own {
+    std::string key;
+    std::function<bool(const std::string&)> is_usual;  // whether all planners do so
+    std::string planner;                               // the one that chooses otherwise, too
+    std::string does;                                  // what the others do
+    std::string also = {};                             // another one that chooses otherwise
+  };
+  const auto is = [](const std::string& value) {
+    return [value](const std::string& fixed) { return fixed == value; };
+  };
+  const auto is_for_whole_sequences = [](const std::string& schedule) {
+    return slice_schedule(schedule) == nullptr;
+  };
+  const std::vector<Own> all = {
+      {"offload", is(offload_names().front()), "auto", "leaves all tensors on the devices"},
+      {"rims", is("0"), "auto", "waits for halos before it computes"},
+      {"halo_layers", is("1"), "auto", "exchanges a halo for each layer"},
+      {"slices", is("1"), "terapipe", "leaves sequences whole"},
+      {"schedule", is_for_whole_sequences, "terapipe", "leaves sequences whole"},
+      {"prefetch", is(std::to_string(TransferChoice{}.ahead)), "auto", "gathers one block ahead"},
+      {"bucket_bytes", is(std::to_string(kPlainBucket)), "auto",
+       "leaves the size of buckets as it is"},
+      {"compression", is("1"), "opfence", "sends everything as it is"},
+      {"outer_every", is(""), "auto", "has no outer steps"},
+      {"cp", is("1"), "auto", "leaves sequences whole", "recipes"},
+      {"ep", is("1"), "auto", "does not choose groups of experts", "recipes"}};
+  for (const Own& own : all) {
+    const auto fixed = question.fixed.find(own.key);
+    if (fixed == question.fixed.end() || own.planner == planner || own.also == planner ||
+        own.is_usual(fixed->second)) {
+      continue;
+    }
+    return invalid_input(
+        fmt::format("plan: --fix {}={}: expected --planner {}, found planner '{}', which {}",
+                    own.key, fixed->second, own.planner, planner, own.does));
+  }
+  return {};
+}
 
 Status check_question(const PlanQuestion& question) {
   if (question.batch < 1) {

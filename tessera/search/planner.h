@@ -30,6 +30,8 @@ Result<PlanAnswer> find_plan(const PlanQuestion& question, const std::string& pl
 
 // Checks the batch, and keys and values of `fixed`, as find_plan() does.
 Status check_question(const PlanQuestion& question);
+// Checks that the question does not fix settings that the planner of this name does not choose.
+Status check_own_keys(const PlanQuestion& question, const std::string& planner);
 
 // Returns several lines that say what was found and why. `explain`: adds the other candidates, what
 // limits the best plan, and the gain from more memory.

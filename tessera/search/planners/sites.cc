@@ -10,6 +10,7 @@
 #include "tessera/plan/islands.h"
 #include "tessera/search/fit.h"
 #include "tessera/search/plan_search.h"
+#include "tessera/search/planner.h"
 #include "tessera/search/planners/device_links.h"
 #include "tessera/search/planners/dtfm.h"
 #include "tessera/search/planners/opfence.h"
@@ -144,16 +145,21 @@ Result<PlanAnswer> find_over_sites(const PlanQuestion& question, const FindPlan&
     refused.refused = other.error().message;
     answer.simulated.push_back(std::move(refused));
   };
+  // A planner that does not choose what the question fixes would leave it out of its plans.
+  const auto ask = [&](const std::string& name, const FindPlan& planner) -> Result<PlanAnswer> {
+    TESSERA_TRY_VOID(check_own_keys(question, name));
+    return planner(question);
+  };
   const auto stopped = [&] { return question.stop && question.stop(); };
   const double bound = answer.bound_s;
   const std::string bound_of = answer.bound_of;
   if (!stopped()) {
     say("chains of devices over the lines (opfence)");
-    consider("opfence", find_by_opfence(question));
+    consider("opfence", ask("opfence", find_by_opfence));
   }
   if (!stopped()) {
     say("groups of devices over the lines (dtfm)");
-    consider("dtfm", find_by_dtfm(question));
+    consider("dtfm", ask("dtfm", find_by_dtfm));
   }
   if (question.allows_lossy && !stopped()) {
     say("outer steps between the sites");

@@ -62,6 +62,18 @@ TEST(SitesPlanner, TakesOuterStepsOnlyWhenAllowed) {
   EXPECT_EQ(parse_plan(rarer.plan).value().outer->every, 200);
 }
 
+// A planner that does not choose a setting that is fixed is not asked.
+TEST(SitesPlanner, KeepsWhatIsFixed) {
+  const auto asked = ask_sites("t4", "100 Mb/s");
+  asked->question.fixed["bucket_bytes"] = "1000000";
+  const PlanAnswer answer = find_plan(asked->question, "auto").value();
+  int64_t refused = 0;
+  for (const PlanCandidate& one : answer.simulated)
+    refused +=
+        one.refused.find("bucket_bytes=1000000: expected --planner auto") != std::string::npos;
+  EXPECT_EQ(refused, 2) << "opfence and dtfm";
+}
+
 TEST(SitesPlanner, RefusesOuterStepsThatCannotBe) {
   const auto asked = ask_sites("a10g", "1 Gb/s");
   asked->question.fixed["outer_every"] = "50";
