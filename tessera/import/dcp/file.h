@@ -43,14 +43,4 @@ struct Range {
 // without the archive's root folder. Errors (invalid input) name the file and the archive's place.
 Result<std::map<std::string, Range>> entries_of(const File& file, int64_t offset, int64_t length);
 
-// Returns the bytes of an archive with these entries, laid out as torch.save does it: not
-// compressed, under the root folder "archive", the data of each at a multiple of 64 bytes. The
-// data of `payload`, the name of one entry, is left out, so that it can be streamed: the archive
-// is `before`, then the payload's bytes, then `after`.
-struct ArchiveText {
-  std::string before, after;
-};
-ArchiveText archive_text(const std::map<std::string, std::string>& entries,
-                         const std::string& payload, int64_t payload_bytes, uint32_t payload_crc);
-
 }  // namespace tessera::dcp

@@ -287,6 +287,20 @@ std::string metadata_text(const Metadata& metadata) {
     }
     out.set_all();
     root["planner_data"].empty_dict();
+    out.mark();
+    for (const auto& [name, path] : metadata.paths) {
+      out.text(name);
+      out.mark();
+      for (const auto& part : path) {
+        if (const auto* text = std::get_if<std::string>(&part)) {
+          out.text(*text);
+        } else {
+          out.integer(std::get<int64_t>(part));
+        }
+      }
+      out.tuple();
+    }
+    out.set_all();
     root["storage_data"].empty_dict();
     out.mark();
     for (size_t t = 0; t < manifest.tensors.size(); ++t) {

@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "tessera/base/result.h"
@@ -27,8 +28,11 @@ struct Stored {
 struct Metadata {
   // `files` have names and no sizes; `tensors` have no role. A box's name is array_name() of it.
   Manifest manifest;
-  std::vector<std::vector<Stored>> stored;    // by tensor and box
-  std::map<std::string, Stored> objects;      // what is no tensor, by name
+  std::vector<std::vector<Stored>> stored;  // by tensor and box
+  std::map<std::string, Stored> objects;    // what is no tensor, by name
+  // By name of a tensor or an object: the keys of the dicts and the indices of the lists in which
+  // the state_dict has it. Only written: a name is read as it is.
+  std::map<std::string, std::vector<std::variant<std::string, int64_t>>> paths;
   std::map<std::string, std::string> unread;  // tensors of dtypes that are not read: the dtype
 };
 

@@ -31,6 +31,36 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
+// Returns the boxes that together are elements [begin, begin + count) of a row-major array, in
+// order. The elements of each are contiguous.
+std::vector<Box> boxes_of_range(const std::vector<int64_t>& shape, int64_t begin, int64_t count) {
+  std::vector<Box> out;
+  while (count > 0) {
+    // The box takes whole all dims behind `dim`, and some of dim `dim`.
+    size_t dim = shape.size();
+    int64_t inner = 1;
+    while (dim > 0) {
+      const int64_t outer = inner * shape[dim - 1];
+      if (begin % outer != 0 || outer > count) break;
+      inner = outer;
+      --dim;
+    }
+    Box box = Box::whole(shape);
+    int64_t rest = begin / inner, taken = inner;
+    for (size_t d = dim; d-- > 0;) {
+      const int64_t at = rest % shape[d];
+      const bool last = d + 1 == dim;
+      box.dims[d] = {at, last ? std::min(shape[d] - at, count / inner) : 1};
+      if (last) taken = box.dims[d].size * inner;
+      rest /= shape[d];
+    }
+    out.push_back(std::move(box));
+    begin += taken;
+    count -= taken;
+  }
+  return out;
+}
+
 class Source : public DcpSource {
  public:
   Source(std::string folder, Metadata metadata)
@@ -81,6 +111,21 @@ class Source : public DcpSource {
     TESSERA_CHECK(Box::whole(array.shape).contains(region), "{}: {}", array.name,
                   region.to_string());
     const size_t tensor = by_name_.find(array.name)->second;
+    const std::vector<int64_t>& shape = arrays_[tensor].shape;
+    if (array.shape == shape) return read_region(tensor, region, dtype, out);
+    // The caller has split or joined dims. The order of the elements is the same.
+    for (const ByteRange& range : byte_ranges(array.shape, 1, region)) {
+      for (const Box& box : boxes_of_range(shape, range.begin, range.bytes)) {
+        TESSERA_TRY_VOID(read_region(tensor, box, dtype, out));
+        out += box.volume() * dtype_bytes(dtype);
+      }
+    }
+    return {};
+  }
+
+  // Reads a region of a tensor.
+  Status read_region(size_t tensor, const Box& region, DType dtype, std::byte* out) const {
+    const SourceArray& array = arrays_[tensor];
     const std::vector<ManifestBox>& boxes = metadata_.manifest.tensors[tensor].boxes;
     for (size_t b = 0; b < boxes.size(); ++b) {
       const Box common = intersect(boxes[b].box, region);
