@@ -95,6 +95,7 @@ Result<ConvertReport> write_checkpoint(const TrainingState& state, const Convert
   manifest.ranks = held.ranks;
   manifest.model = state.model.spec;
   manifest.plan = held.text;
+  manifest.run = run_of(state);
   std::vector<int64_t> element_bytes;
   std::vector<std::vector<HeldBox>> boxes(static_cast<size_t>(held.ranks));
   for (const SourceArray& array : state.tensors->arrays()) {
@@ -116,6 +117,7 @@ Result<ConvertReport> write_checkpoint(const TrainingState& state, const Convert
   if (std::filesystem::exists(std::filesystem::symlink_status(path, error)))
     return invalid_input(
         fmt::format("{}: expected a folder that does not exist yet, found one", path));
+  const bool made = !std::filesystem::exists(std::filesystem::symlink_status(request.to, error));
   TESSERA_TRY_VOID(begin_checkpoint(disk, request.to, manifest.step));
   std::vector<std::vector<ShardPart>> parts;
   std::vector<ShardReport> reports;
@@ -131,7 +133,8 @@ Result<ConvertReport> write_checkpoint(const TrainingState& state, const Convert
                                 return reader.fill(part, begin, out);
                               });
     if (!report) {
-      std::filesystem::remove_all(writing_path(request.to, manifest.step), error);
+      std::filesystem::remove_all(made ? request.to : writing_path(request.to, manifest.step),
+                                  error);
       return tl::unexpected(report.error());
     }
     reports.push_back(std::move(*report));
@@ -140,6 +143,11 @@ Result<ConvertReport> write_checkpoint(const TrainingState& state, const Convert
   TESSERA_TRY_VOID(commit_checkpoint(disk, request.to, manifest));
   ConvertReport done;
   done.path = path;
+  if (!manifest.run.empty()) {
+    std::string keys = manifest.run;
+    std::replace(keys.begin(), keys.end(), '\n', ',');
+    done.notes.push_back("its optimizer had " + keys.substr(0, keys.size() - 1));
+  }
   done.tensors = std::ssize(manifest.tensors);
   done.bytes = manifest.bytes();
   if (!state.has_optimizer) {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "tessera/base/one_line.h"
+#include "tessera/base/text.h"
 #include "tessera/import/dcp/source.h"
 #include "tessera/import/huggingface/folder.h"
 #include "tessera/import/huggingface/names.h"
@@ -77,6 +78,34 @@ class Joined : public TensorSource {
   std::vector<SourceArray> arrays_;
   std::map<std::string, std::pair<size_t, size_t>, std::less<>> by_name_;
 };
+
+// The keys of a run file that say what PyTorch's AdamW has as settings, by PyTorch's names.
+struct Setting {
+  const char* theirs;
+  std::vector<const char*> ours;
+};
+const std::vector<Setting>& settings() {
+  static const std::vector<Setting> all{{"lr", {"optimizer.lr"}},
+                                        {"betas", {"optimizer.beta1", "optimizer.beta2"}},
+                                        {"eps", {"optimizer.eps"}},
+                                        {"weight_decay", {"optimizer.weight_decay"}}};
+  return all;
+}
+
+// Returns the numbers of a run file that has one key a line, as checkpoints keep it.
+std::map<std::string, double, std::less<>> numbers_of(const std::string& run) {
+  std::map<std::string, double, std::less<>> out;
+  std::string_view rest = run;
+  while (!rest.empty()) {
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    const size_t equals = line.find(" = ");
+    if (equals == std::string_view::npos) continue;
+    if (const auto number = parse_double(line.substr(equals + 3)))
+      out[std::string(line.substr(0, equals))] = *number;
+  }
+  return out;
+}
 
 // ---- folders of torch.distributed.checkpoint
 
@@ -201,10 +230,11 @@ Result<TrainingState> open_dcp_state(const std::string& path, const std::string&
   if (const auto found = begins.find("step"); found != begins.end()) {
     TESSERA_TRY(state.step, steps_of(*source, found->second, names));
   }
-  for (const char* setting : {"lr", "betas", "eps", "weight_decay"}) {
+  for (const Setting& setting : settings()) {
     for (const std::string& object : source->objects()) {
-      if (!object.ends_with(fmt::format(".{}", setting))) continue;
-      state.settings.emplace_back(setting, source->numbers(object));
+      if (!object.ends_with(fmt::format(".{}", setting.theirs))) continue;
+      const std::vector<double> values = source->numbers(object);
+      if (values.size() == setting.ours.size()) state.settings.emplace_back(setting.theirs, values);
       break;
     }
   }
@@ -225,6 +255,15 @@ Result<TrainingState> open_checkpoint_state(const std::string& path, const std::
   for (const SourceArray& array : source->arrays()) {
     state.has_optimizer = state.has_optimizer || array.name.starts_with(kAdamStates[0].ours);
   }
+  const auto numbers = numbers_of(source->manifest().run);
+  for (const Setting& setting : settings()) {
+    std::vector<double> values;
+    for (const char* key : setting.ours) {
+      if (const auto found = numbers.find(key); found != numbers.end())
+        values.push_back(found->second);
+    }
+    if (values.size() == setting.ours.size()) state.settings.emplace_back(setting.theirs, values);
+  }
   state.tensors = std::move(source);
   return state;
 }
@@ -240,6 +279,18 @@ Result<TrainingState> open_huggingface_state(const std::string& path, const std:
 }
 
 }  // namespace
+
+std::string run_of(const TrainingState& state) {
+  std::string text;
+  for (const Setting& setting : settings()) {
+    for (const auto& [name, values] : state.settings) {
+      if (name != setting.theirs) continue;
+      for (size_t i = 0; i < values.size(); ++i)
+        text += fmt::format("{} = {}\n", setting.ours[i], values[i]);
+    }
+  }
+  return text;
+}
 
 Result<TrainingState> open_state(const std::string& path, const std::string& model) {
   if (dcp::is_dcp(path)) return open_dcp_state(path, model);

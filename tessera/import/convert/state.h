@@ -39,6 +39,9 @@ struct TrainingState {
   std::vector<std::pair<std::string, std::vector<double>>> settings;
 };
 
+// Returns the settings as keys of a run file, one a line.
+std::string run_of(const TrainingState& state);
+
 // Opens what is at a path. `model` may be empty for a checkpoint, which names its model, and for a
 // Hugging Face folder. Errors (invalid input), one line each: there is nothing of the three; an
 // array of the model is missing, or has another shape; states of a parameter are missing.
