@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
+#include "tessera/import/convert/megatron.h"
 #include "tessera/import/dcp/source.h"
 #include "tessera/import/huggingface/folder.h"
 #include "tessera/import/huggingface/names.h"
@@ -179,6 +181,61 @@ Result<std::optional<int64_t>> steps_of(const TensorSource& source, const std::s
   return steps;
 }
 
+// A folder's arrays under Hugging Face's names: functions that make a source of them.
+using MakeSource = std::function<Result<std::unique_ptr<TensorSource>>()>;
+struct Parts {
+  MakeSource parameters;                     // null: the folder has none of the model's
+  std::map<std::string, MakeSource> states;  // of AdamW, by PyTorch's name
+  std::optional<int64_t> step;
+};
+
+// Finds the parts in a checkpoint of Megatron Core, whose optimizer has the same arrays again.
+Parts find_megatron_parts(const std::shared_ptr<dcp::DcpSource>& source, const Model& model) {
+  Parts parts;
+  const auto part = [&](const std::string& begin) -> MakeSource {
+    if (source->find(begin + kMegatronName) == nullptr) return nullptr;
+    return [source, model, begin] {
+      return megatron_as_huggingface(part_of(source, begin, "", {}), model);
+    };
+  };
+  parts.parameters = part("");
+  for (const AdamState& adam : kAdamStates) {
+    if (MakeSource state = part(fmt::format("optimizer.state.{}.", adam.theirs)))
+      parts.states[adam.theirs] = std::move(state);
+  }
+  return parts;
+}
+
+Result<Parts> find_parts(const std::shared_ptr<dcp::DcpSource>& source, const Model& model,
+                         const std::set<std::string>& names) {
+  Parts parts = find_megatron_parts(source, model);
+  if (parts.parameters) return parts;
+  const auto begin = prefix_of(*source, names, "");
+  if (!begin) return parts;
+  std::set<std::string> optimizer;
+  std::vector<std::string> ends{"step"};
+  for (const AdamState& adam : kAdamStates) ends.emplace_back(adam.theirs);
+  for (const std::string& name : ends) {
+    const auto found = prefix_of(*source, names, "." + name);
+    if (!found) continue;
+    for (const SourceArray& array : source->arrays()) {
+      if (array.name.starts_with(*found) && array.name.ends_with("." + name))
+        optimizer.insert(array.name);
+    }
+    if (name == "step") {
+      TESSERA_TRY(parts.step, steps_of(*source, *found, names));
+      continue;
+    }
+    parts.states[name] = [source, found, name]() -> Result<std::unique_ptr<TensorSource>> {
+      return part_of(source, *found, "." + name, {});
+    };
+  }
+  parts.parameters = [source, begin, optimizer]() -> Result<std::unique_ptr<TensorSource>> {
+    return part_of(source, *begin, "", optimizer);
+  };
+  return parts;
+}
+
 Result<TrainingState> open_dcp_state(const std::string& path, const std::string& text) {
   if (text.empty()) {
     return invalid_input(fmt::format(
@@ -192,44 +249,30 @@ Result<TrainingState> open_dcp_state(const std::string& path, const std::string&
   TESSERA_TRY(std::unique_ptr<dcp::DcpSource> opened, dcp::open_dcp(path));
   const std::shared_ptr<dcp::DcpSource> source = std::move(opened);
   const std::set<std::string> names = names_of(views);
-  const auto begin = prefix_of(*source, names, "");
-  if (!begin) {
+  TESSERA_TRY(const Parts parts, find_parts(source, state.model, names));
+  if (!parts.parameters) {
     return invalid_input(fmt::format(
         "{}: expected the model's arrays, as '{}', found none of them among {} tensors: it is of "
         "another model",
         path, views.front().arrays.front(), source->arrays().size()));
   }
-  std::set<std::string> optimizer;
-  std::map<std::string, std::string> begins;  // of each state of AdamW
-  std::vector<std::string> ends{"step"};
-  for (const AdamState& adam : kAdamStates) ends.emplace_back(adam.theirs);
-  for (const std::string& name : ends) {
-    const auto found = prefix_of(*source, names, "." + name);
-    if (!found) continue;
-    begins[name] = *found;
-    for (const SourceArray& array : source->arrays()) {
-      if (array.name.starts_with(*found) && array.name.ends_with("." + name))
-        optimizer.insert(array.name);
-    }
-  }
+  TESSERA_TRY(state.theirs, parts.parameters());
   auto joined = std::make_unique<Joined>();
-  state.theirs = part_of(source, *begin, "", optimizer);
+  TESSERA_TRY(std::unique_ptr<TensorSource> named, parts.parameters());
   TESSERA_TRY(std::unique_ptr<TensorSource> parameters,
-              open_huggingface(part_of(source, *begin, "", optimizer), path, state.model));
+              open_huggingface(std::move(named), path, state.model));
   joined->add(std::move(parameters), "");
   for (const AdamState& adam : kAdamStates) {
-    const auto found = begins.find(adam.theirs);
-    if (found == begins.end()) continue;
-    const std::string end = fmt::format(".{}", adam.theirs);
-    TESSERA_TRY(std::unique_ptr<TensorSource> part,
-                open_huggingface(part_of(source, found->second, end, {}),
-                                 fmt::format("{}: {}", path, adam.theirs), state.model));
+    const auto found = parts.states.find(adam.theirs);
+    if (found == parts.states.end()) continue;
+    TESSERA_TRY(named, found->second());
+    TESSERA_TRY(
+        std::unique_ptr<TensorSource> part,
+        open_huggingface(std::move(named), fmt::format("{}: {}", path, adam.theirs), state.model));
     joined->add(std::move(part), adam.ours);
     state.has_optimizer = true;
   }
-  if (const auto found = begins.find("step"); found != begins.end()) {
-    TESSERA_TRY(state.step, steps_of(*source, found->second, names));
-  }
+  state.step = parts.step;
   for (const Setting& setting : settings()) {
     for (const std::string& object : source->objects()) {
       if (!object.ends_with(fmt::format(".{}", setting.theirs))) continue;
