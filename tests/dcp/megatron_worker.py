@@ -1,7 +1,8 @@
 """Saves a small GPT of Megatron Core with the shape of worker.py's Llama as torch_dist, by torchrun on gloo ranks.
 
-Usage (torchrun megatron_worker.py) FOLDER TENSOR_PARALLEL; rank 0 writes FOLDER/logits.pt. Megatron Core expects a GPU in three places
-where none is needed (it waits for its copies, and keeps the state of dropout that is not used); these calls do nothing here.
+Usage (torchrun megatron_worker.py) FOLDER TENSOR_PARALLEL; it trains some steps, and rank 0 writes FOLDER/logits.pt. Megatron Core
+expects a GPU in places where none is needed (it waits for its copies, keeps the state of dropout that is not used, and asks for small
+tensors on the device): here these are on the processor.
 """
 import contextlib
 import os
@@ -9,6 +10,7 @@ import sys
 
 import torch
 import torch.distributed as dist
+from torch.overrides import TorchFunctionMode
 
 import worker
 
@@ -18,10 +20,12 @@ def main(folder, tensor_parallel):
     torch.cuda.current_device = lambda: "cpu"
     dist.init_process_group("gloo")
     from megatron.core import dist_checkpointing, parallel_state
+    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
     from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
     CudaRNGStatesTracker.fork = lambda *_: contextlib.nullcontext()
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
     from megatron.core.models.gpt.gpt_model import GPTModel
+    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
     from megatron.core.transformer.transformer_config import TransformerConfig
     parallel_state.initialize_model_parallel(tensor_model_parallel_size=int(tensor_parallel))
     c = worker.CONFIG
@@ -35,23 +39,36 @@ def main(folder, tensor_parallel):
     padded = -(-c["vocab_size"] // 8) * 8  # as Megatron pads for its ranks
     model = GPTModel(config, get_gpt_layer_local_spec(normalization="RMSNorm"), vocab_size=padded, max_sequence_length=worker.SEQ,
                      position_embedding_type="rope", rotary_base=int(c["rope_theta"]), share_embeddings_and_output_weights=False)
-    tokens, _ = worker.data()
-    mask = torch.ones(worker.SEQ, worker.SEQ).triu(1).bool()[None, None]
+    tokens, targets = worker.data()
+    inputs = tokens, torch.arange(worker.SEQ).expand(tokens.shape), torch.ones(worker.SEQ, worker.SEQ).triu(1).bool()[None, None]
+    ddp = DistributedDataParallel(config, DistributedDataParallelConfig(), model)
+    optimizer = get_megatron_optimizer(OptimizerConfig(optimizer="adam", lr=1e-2, weight_decay=0.0, clip_grad=0.0), [ddp])
+    for _ in range(worker.STEPS):
+        ddp.zero_grad_buffer()
+        ddp(*inputs, labels=targets).mean().backward()
+        ddp.finish_grad_sync()
+        optimizer.step()
     with torch.no_grad():
-        for name, value in model.named_parameters():  # norms that are not all ones
-            if "norm" in name:
-                value += torch.linspace(-0.3, 0.3, value.numel())
-        logits = model(tokens, torch.arange(worker.SEQ).expand(tokens.shape), mask)
+        logits = model(*inputs)
     shards = [torch.empty_like(logits) for _ in range(dist.get_world_size())]
     dist.all_gather(shards, logits)
     if dist.get_rank() == 0:
         os.makedirs(folder)
     dist.barrier()
-    dist_checkpointing.save(model.sharded_state_dict(prefix=""), folder)
+    state = model.sharded_state_dict(prefix="")
+    dist_checkpointing.save({"model": state, "optimizer": optimizer.sharded_state_dict(state)}, folder)
     if dist.get_rank() == 0:
         torch.save(torch.cat(shards, -1)[..., :c["vocab_size"]], f"{folder}/logits.pt")
     dist.destroy_process_group()
 
 
+class OnProcessor(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = {key: "cpu" if key == "device" and "cuda" in str(value) else value for key, value in (kwargs or {}).items()}
+        return func(*args, **kwargs)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    torch.cuda.FloatTensor, torch.cuda.IntTensor = torch.FloatTensor, torch.IntTensor
+    with OnProcessor():
+        main(*sys.argv[1:])

@@ -11,6 +11,7 @@
 #include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/import/convert/megatron.h"
+#include "tessera/import/dcp/saved.h"
 #include "tessera/import/dcp/source.h"
 #include "tessera/import/huggingface/folder.h"
 #include "tessera/import/huggingface/names.h"
@@ -203,6 +204,10 @@ Parts find_megatron_parts(const std::shared_ptr<dcp::DcpSource>& source, const M
     if (MakeSource state = part(fmt::format("optimizer.state.{}.", adam.theirs)))
       parts.states[adam.theirs] = std::move(state);
   }
+  if (const auto common = dcp::File::open(source->where() + "/common.pt")) {
+    const auto step = dcp::saved_number(*common, {"optimizer", "state", "common_step"});
+    if (step && *step >= 0 && *step < 1e15) parts.step = static_cast<int64_t>(*step);
+  }
   return parts;
 }
 
@@ -273,6 +278,12 @@ Result<TrainingState> open_dcp_state(const std::string& path, const std::string&
     state.has_optimizer = true;
   }
   state.step = parts.step;
+  if (state.has_optimizer && !state.step) {
+    return invalid_input(fmt::format(
+        "{}: expected the steps that AdamW has done beside its state (a tensor step for each "
+        "parameter, or common_step in common.pt), found none that can be read",
+        path));
+  }
   for (const Setting& setting : settings()) {
     for (const std::string& object : source->objects()) {
       if (!object.ends_with(fmt::format(".{}", setting.theirs))) continue;
