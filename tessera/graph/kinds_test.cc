@@ -518,7 +518,7 @@ TEST(KindsTest, ExpansionsMakeTheSameTensorsWithFewerFrozenDims) {
       }
     }
   }
-  EXPECT_EQ(expanded, 6u + 3u + 6u + 1u)
+  EXPECT_EQ(expanded, 6u + 3u + 7u + 1u)
       << "norms and softmax, batch norm, attention, row-wise Adagrad";
 }
 
