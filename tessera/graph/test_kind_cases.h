@@ -349,7 +349,7 @@ inline std::vector<KindCase> own_cases() {
       {"attention",
        {q, k, "batch=2 seq=6 heads=3 width=3"},
        {{"causal", 1}, {"softcap", 2.0}},
-       "batch seq heads group head_dim+^, batch kv+<seq heads head_dim, batch kv heads value_dim^ "
+       "batch seq heads group head_dim^, batch kv+<seq heads head_dim, batch kv heads value_dim^ "
        "-> batch seq heads group value_dim {weighted}, batch seq heads group {logsumexp}",
        {"float32 [batch=2, seq=6, heads=3, group=2, width=3]",
         "float32 [batch=2, seq=6, heads=3, group=2]"}},

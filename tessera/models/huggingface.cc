@@ -101,7 +101,9 @@ std::string write_type(const ModelType& type, const Keys& keys, OrderedJson& out
   }
   for (const ModelKeyText& key : find_family(type.family)->keys) {
     const std::string& value = of(keys, key.name);
-    if (value != key.value && !said.contains(key.name) && !keys_of_use().contains(key.name))
+    const bool covered = said.contains(key.name) || keys_of_use().contains(key.name) ||
+                         (said.contains("rope_scaling") && yarn_says(keys, key.name));
+    if (value != key.value && !covered)
       return fmt::format("{}={}, found {}", key.name, key.value, value);
   }
   if (type.write != nullptr) {

@@ -222,6 +222,7 @@ Result<ImportReport> import_huggingface(const ImportRequest& request) {
   TESSERA_TRY_VOID(check_weights(written, config));
   TESSERA_TRY(Model model, build_model(config, 1));
   ImportReport report;
+  report.notes = written.remarks;
   note_of_files(request.path, report.notes);
   TESSERA_TRY(const ModelArguments keys, keys_of_files(request.path, model, report.notes));
   if (!keys.empty()) {

@@ -40,7 +40,7 @@ ModelType phi3() {
           },
           write_window,
           spell_partial_rotary,
-          {"theta", "rope_scaling", "score_scale", "rotary_dim", "window"}};
+          {"theta", "rope_scaling", "rotary_dim", "window"}};
 }
 
 ModelType olmo2() {
@@ -52,7 +52,7 @@ ModelType olmo2() {
           read_rotary,
           nullptr,
           spell_rotary,
-          {"theta", "rope_scaling", "score_scale"}};
+          {"theta", "rope_scaling"}};
 }
 
 // Reads SmolLM 3. `no_rope_layers` has a 0 for each layer without rotary positions; without it every
@@ -115,7 +115,7 @@ ModelType smollm3() {
           read_smollm3,
           write_smollm3,
           spell_rotary,
-          {"theta", "rope_scaling", "score_scale", "unturned_every", "window", "full_every"}};
+          {"theta", "rope_scaling", "unturned_every", "window", "full_every"}};
 }
 
 // Reads what Gemma 2 and 3 share, and their windows: the last of every `every` layers has none.
@@ -124,6 +124,8 @@ void read_gemma(ConfigReader& reader, int64_t every) {
   const json scalar = reader.value("query_pre_attn_scalar");
   if (!scalar.is_number() || scalar <= 0)
     return reader.unsupported("query_pre_attn_scalar", scalar, "a number above 0");
+  if (!reader.get("score_scale").empty())
+    reader.approximate("attention's scores have no factor for longer sequences (rope_type yarn)");
   if (scalar != reader.count("head_dim"))
     reader.add("score_scale", fmt::format("{}", 1 / std::sqrt(scalar.get<double>())));
   reader.add("embed_scale",
@@ -228,7 +230,7 @@ ModelType glm4() {
           [](ConfigReader& reader) { read_partial_rotary(reader, "0.5"); },
           nullptr,
           spell_partial_rotary,
-          {"theta", "rope_scaling", "score_scale", "rotary_dim"}};
+          {"theta", "rope_scaling", "rotary_dim"}};
 }
 
 // ---- mixtures
@@ -288,7 +290,7 @@ ModelType qwen3_moe() {
           read_qwen3_moe,
           write_qwen3_moe,
           spell_rotary,
-          {"theta", "rope_scaling", "score_scale", "window", "balance", "dense_layers"}};
+          {"theta", "rope_scaling", "window", "balance", "dense_layers"}};
 }
 
 // Reads the shared MLP, as wide as n_shared_experts experts, and layers that predict further tokens,
@@ -329,7 +331,7 @@ std::vector<ConfigRow> sigmoid_rows() {
 }
 
 const Texts& sigmoid_keys() {
-  static const Texts keys = {"theta", "rope_scaling", "score_scale", "shared_ffn", "balance"};
+  static const Texts keys = {"theta", "rope_scaling", "shared_ffn", "balance"};
   return keys;
 }
 
@@ -393,6 +395,10 @@ ModelType glm4_moe() {
           "Glm4MoeForCausalLM",
           with(sigmoid_rows(), {head_dim(), qkv_bias(), boolean("use_qk_norm", "qk_norm")}),
           [](ConfigReader& reader) {
+            // Theirs rounds the width of a head down where nothing states it.
+            const int64_t heads = reader.count("heads");
+            if (reader.get("head_dim").empty() && heads > 0)
+              reader.add("head_dim", fmt::format("{}", reader.count("hidden") / heads));
             read_partial_rotary(reader, "0.5");
             read_experts(reader);
             read_shared(reader);
@@ -434,7 +440,7 @@ ModelType gpt_oss() {
           read_gpt_oss,
           write_gpt_oss,
           spell_rotary,
-          {"theta", "rope_scaling", "score_scale", "window", "full_every", "balance"}};
+          {"theta", "rope_scaling", "window", "full_every", "balance"}};
 }
 
 }  // namespace

@@ -28,16 +28,21 @@ const std::vector<RotaryType>& rotary_types() {
   return types;
 }
 
-// Adds the values of our key rope_scaling that a type of scaling has in the object `rotary`. The
-// number of positions of the first training may be outside the object. If it is missing, it is that
-// of all positions.
-void add_scaling(const RotaryType& type, const json& rotary, ConfigReader& reader) {
+// Returns the number of positions of the first training, which may be outside the object `rotary`. If
+// it is missing, it is that of all positions.
+json first_positions(const json& rotary, ConfigReader& reader) {
   const json* outside = reader.given(kFirstPositions);
+  if (outside != nullptr && !outside->is_null()) return *outside;
+  const json inside = rotary.value(kFirstPositions, json(nullptr));
+  return inside.is_null() ? number(reader.get("seq")) : inside;
+}
+
+// Adds the values of our key rope_scaling that a type of scaling has in the object `rotary`.
+void add_scaling(const RotaryType& type, const json& rotary, ConfigReader& reader) {
   Texts values;
   for (const std::string& key : type.keys) {
-    json found = rotary.value(key, json(nullptr));
-    if (key == kFirstPositions && outside != nullptr && !outside->is_null()) found = *outside;
-    if (key == kFirstPositions && found.is_null()) found = number(reader.get("seq"));
+    const json found =
+        key == kFirstPositions ? first_positions(rotary, reader) : rotary.value(key, json(nullptr));
     const double value = found.is_number() ? found.get<double>() : 0;
     if (value < 1 || value > 1e9 || value != std::floor(value)) {
       return reader.fail(
@@ -60,7 +65,8 @@ void add_yarn(const json& rotary, ConfigReader& reader) {
   for (const auto& [key, otherwise] :
        {std::pair{"factor", json(0)}, std::pair{kFirstPositions, json(0)},
         std::pair{"beta_fast", json(32)}, std::pair{"beta_slow", json(1)}}) {
-    json found = rotary.value(key, otherwise);
+    json found = key == std::string_view(kFirstPositions) ? first_positions(rotary, reader)
+                                                          : rotary.value(key, otherwise);
     if (found.is_null()) found = otherwise;
     const double value = found.is_number() ? found.get<double>() : 0;
     if (value < 1 || value > 1e9 || value != std::floor(value)) {
@@ -156,7 +162,11 @@ void add_partial(const json& part, ConfigReader& reader) {
     width = reader.count("hidden") / reader.count("heads");
   if (!part.is_number() || part <= 0 || part > 1)
     return reader.unsupported("partial_rotary_factor", part, "above 0 and at most 1");
-  const auto turned = static_cast<int64_t>(static_cast<double>(width) * part.get<double>());
+  auto turned = static_cast<int64_t>(static_cast<double>(width) * part.get<double>());
+  if (turned % 2 != 0) {
+    reader.approximate(fmt::format("{} elements of a head are turned, not {}", turned + 1, turned));
+    ++turned;
+  }
   if (turned != width) reader.add("rotary_dim", fmt::format("{}", turned));
 }
 
@@ -243,6 +253,12 @@ void spell_rotary(const Keys& keys, OrderedJson& out) {
   }
   parameters["rope_theta"] = theta;
   out["rope_parameters"] = std::move(parameters);
+}
+
+bool yarn_says(const Keys& keys, std::string_view key) {
+  const auto scaling = keys.find("rope_scaling");
+  return key == "score_scale" && scaling != keys.end() &&
+         split_text(scaling->second, '-').size() == 5;
 }
 
 void spell_partial_rotary(const Keys& keys, OrderedJson& out) {

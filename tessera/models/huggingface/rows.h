@@ -156,6 +156,8 @@ void spell_partial_rotary(const Keys& keys, OrderedJson& out);
 // Returns the factor that YaRN gives queries and keys for positions that are `factor` times as many
 // (Peng et al. 2023, arXiv 2309.00071, section 3.4), with the weight `weight` of its logarithm.
 double yarn_factor(double factor, double weight = 1);
+// Returns whether the settings of YaRN say the value of our key.
+bool yarn_says(const Keys& keys, std::string_view key);
 // Adds the window to our keys. Null means that there is no window.
 void add_window(const json& window, ConfigReader& reader);
 // Reads rotary positions, and a window that all layers have.
