@@ -18,6 +18,7 @@
 namespace tessera {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
 using Json = nlohmann::json;
 
@@ -159,7 +160,7 @@ TEST(HuggingFaceConfig, AKeyThatIsLeftOutHasTheDefaultOfItsType) {
     const bool shorter = all.contains("floor_scale");
     if (shorter) least["max_position_embeddings"] = all["max_position_embeddings"] = 4096;
     const std::string spec = read(all.dump());
-    ASSERT_THAT(spec, HasSubstr(":layers=")) << type;
+    ASSERT_THAT(spec, AnyOf(HasSubstr(":layers="), HasSubstr(",layers="))) << type;
     EXPECT_EQ(read(least.dump()), spec);
     for (const auto& [key, value] : defaults[type].items()) {
       if (key.front() == '(' || (shorter && key == "max_position_embeddings")) continue;
@@ -181,7 +182,7 @@ TEST(HuggingFaceConfig, AnInfiniteNumberMayBeABareWord) {
   EXPECT_THAT(known, HasSubstr(":pattern=MMM"));
   EXPECT_EQ(read(R"({"model_type": "mamba2", "time_step_limit": [0.0, Infinity]})"), known);
   EXPECT_THAT(read(R"({"model_type": "mamba2", "time_step_limit": [0.0, 1.0]})"),
-              HasSubstr("time_step_limit [0.0,1.0] is not supported"));
+              HasSubstr("time_step_limit a list is not supported"));
 }
 
 TEST(HuggingFaceConfig, ChangesLeaveOtherKeysAsTheyWere) {
