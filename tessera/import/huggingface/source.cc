@@ -250,9 +250,15 @@ Result<ModelArguments> keys_of_arrays(const std::string& path, const Model& mode
 
 Result<std::unique_ptr<TensorSource>> open_huggingface(const std::string& path,
                                                        const Model& model) {
-  TESSERA_TRY(std::vector<TensorView> views, huggingface_views(model));
   TESSERA_TRY(std::unique_ptr<TensorSource> files, open_safetensors(huggingface_weights(path)));
-  auto source = std::make_unique<HuggingFaceSource>(path, std::move(files),
+  return open_huggingface(std::move(files), path, model);
+}
+
+Result<std::unique_ptr<TensorSource>> open_huggingface(std::unique_ptr<TensorSource> arrays,
+                                                       const std::string& where,
+                                                       const Model& model) {
+  TESSERA_TRY(std::vector<TensorView> views, huggingface_views(model));
+  auto source = std::make_unique<HuggingFaceSource>(where, std::move(arrays),
                                                     *huggingface_files(model), views);
   for (TensorView& view : views) TESSERA_TRY_VOID(source->add(std::move(view)));
   TESSERA_TRY_VOID(source->check_rest());
