@@ -48,6 +48,14 @@ struct Lowered {
 // Returns the name of the parameter by which the graph reads a tensor that is known at import.
 // `node` is the node that makes the tensor.
 std::string constant_name(std::string_view node);
+// Returns "linear" for "torch.ops.aten.linear.default", and "" if the target is no aten op.
+std::string_view op_name(std::string_view target);
+std::string shape_text(const std::vector<int64_t>& shape);  // "[2, 3]"
+// Returns the names of the tensors that an argument holds.
+std::vector<std::string> tensors_of(const Argument& argument);
+// Returns the dtype of the graph's tensor of a value: that of the program if it is floating, else
+// int64, also for truths, which are 0 and 1.
+DType graph_dtype(DType dtype);
 
 struct LowerOptions {
   // True: the module returns logits, and the loss is the cross entropy of the logits with an added
@@ -133,8 +141,14 @@ class Lowering {
   bool align(const Value& a, size_t a_dim, Value& b, size_t b_dim);
   // Returns the value with dim `dim` as one variable that later ops cannot refine.
   Value whole(const Value& value, size_t dim);
-  // Makes a tensor that is known at import a parameter of the graph, so that ops can read it.
+  // Makes a tensor that is known at import a parameter of the graph, so that ops can read it. Dims
+  // along which a matrix or a tensor of numbers is repeated are left out of the parameter. If all
+  // numbers of a tensor that is not floating are equal, an op fills it instead.
   Value materialise(const Constant& constant, const std::string& name);
+  // Makes a tensor without dims that is `value`, seen with dims of these sizes.
+  Value filled(const std::vector<int64_t>& sizes, double value, DType dtype);
+  // Returns the value with dims `dims` of size 1 repeated, so that it has these sizes.
+  Value repeated(Value value, const std::vector<int64_t>& sizes);
 
   using Item = std::variant<std::monostate, Value, Constant>;
   const Item* item(std::string_view tensor);  // null if unknown; reads a buffer at its first use
@@ -149,6 +163,13 @@ class Lowering {
     size_t dim = 0;
     std::function<Value()> make;
   };
+  // Returns the tensor that is known at import and of which `tensor`, which is too large to be kept
+  // as a constant, is only repetitions; null if there is none. Its dims are those of `tensor`, with
+  // size 1 where it is repeated.
+  const Constant* repeated_constant(std::string_view tensor) const {
+    const auto found = wide_.find(tensor);
+    return found == wide_.end() ? nullptr : &found->second;
+  }
   void set_late(const std::string& tensor, Late late) { late_[tensor] = std::move(late); }
   const Late* late(std::string_view tensor) const {
     const auto found = late_.find(tensor);
@@ -175,6 +196,7 @@ class Lowering {
   Status add_node(const Node& node);
   Status check_operands(const Call& call, std::string_view op, bool& known);
   Result<bool> keep_empty(const Call& call);
+  void keep_repeated(const Call& call, std::string_view op);
   Result<bool> fold_node(const Call& call, std::string_view op);
   Status check_results(const Call& call);
   tl::unexpected<Error> changed_in_place(const Node& writer, const std::string& tensor,
@@ -203,7 +225,8 @@ class Lowering {
   // The number of the last node that reads each tensor.
   std::map<std::string, size_t, std::less<>> last_readers_;
   int64_t kept_ = 0, computed_ = 0;  // elements of constants: kept now, computed so far
-  std::map<std::string, int> materialised_;
+  std::map<std::string, Value> materialised_;
+  std::map<std::string, Constant, std::less<>> wide_;
   std::map<int, Source> sources_;
   std::map<int, std::vector<Vars>> slot_dims_;
   std::vector<Step> steps_;
