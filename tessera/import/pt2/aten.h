@@ -100,8 +100,10 @@ Value largest(const Call& call, std::string name, const Value& x, const std::vec
 // must be 1 and the dim is removed.
 Result<Value> part_of(const Call& call, const Value& x, size_t dim, int64_t begin, int64_t size,
                       bool drop = false);
-// Joins the parts along dim `dim`. All other dims of the parts must be the same dims.
+// Joins the parts along dim `dim`. All other dims of the parts must be the same dims; concatenated()
+// makes them so, and returns an error if that is not possible.
 Value joined(const Call& call, std::vector<Value> parts, size_t dim);
+Result<Value> concatenated(const Call& call, std::vector<Value> parts, size_t dim);
 // Makes the cross entropies of logits and targets: one for each row (kNone), their mean, or their
 // sum. The logits have the dims of the targets and, as dim `class_dim`, the classes. If `ignored`
 // is set, rows with this target are left out.

@@ -176,7 +176,9 @@ Status row_attention(const Call& call) {
   const int64_t queries = lowering.size(a.q, rank - 3), keys = lowering.size(a.k, rank - 3);
   TESSERA_TRY_VOID(fit(a.k, rank - 3, a.v, rank - 3));
   if (queries != keys) {
-    const auto cut = grouped ? call.dims().cut(a.q.dims[rank - 3], keys) : std::nullopt;
+    // One key head is read by all query heads, as any dim of size 1 is broadcast.
+    const auto cut =
+        grouped || keys == 1 ? call.dims().cut(a.q.dims[rank - 3], keys) : std::nullopt;
     if (!cut || !call.dims().unify(cut->first, a.k.dims[rank - 3]))
       return invalid_input(fmt::format("expected {} query heads, found {}", keys, queries));
     for (Value* x : {&a.k, &a.v})

@@ -207,8 +207,13 @@ Result<Value> masked(const Call& call, const Value& x, std::string_view conditio
   if (known != nullptr && x.dims.size() >= 2 && is_masking(value) &&
       is_causal_mask(*known, !negate) &&
       call.lowering().size(x, x.dims.size() - 1) == known->shape.back() &&
-      call.lowering().size(x, x.dims.size() - 2) == known->shape.back())
-    return causal(call, x);
+      call.lowering().size(x, x.dims.size() - 2) == known->shape.back()) {
+    const TensorMeta* const meta = call.output_meta();
+    const Value y = causal(call, x);
+    return meta != nullptr && meta->sizes.size() == y.dims.size()
+               ? call.lowering().repeated(y, meta->sizes)
+               : y;
+  }
   TESSERA_TRY(Value c, call.value(condition));
   return pointwise(call, "where", "where", {std::move(c), x},
                    {{"otherwise", value}, {"negate", int64_t{negate ? 0 : 1}}});

@@ -133,7 +133,9 @@ Result<Value> matmul(const Call& call, Value a, Value b) {
   // shared dim is the batch and its second one the heads.
   if (product.shared.size() == 2) {
     Hints& hints = call.lowering().hints();
+    // If keys are repeated along the innermost variable, that variable is the group.
     hints.add(a.dims[product.shared[1].first], "heads", Sure::kRole);
+    hints.add(a.dims[product.shared[1].first], "group", Sure::kRole);
     hints.add(a.dims[ra - 1], "head_dim", Sure::kWidth);
     hints.add(b.dims[rb - 1], "head_dim", Sure::kWidth);
   }
@@ -147,6 +149,20 @@ Status row_matmul(const Call& call) {
   TESSERA_TRY(Value a, call.value("self"));
   TESSERA_TRY(Value b, call.value(call.has("mat2") ? "mat2" : "other"));
   TESSERA_TRY(Value y, matmul(call, std::move(a), std::move(b)));
+  call.set(std::move(y));
+  return {};
+}
+
+// Lowers beta self + alpha (batch1 batch2).
+Status row_baddbmm(const Call& call) {
+  TESSERA_TRY(const Value bias, call.value("self"));
+  TESSERA_TRY(Value a, call.value("batch1"));
+  TESSERA_TRY(Value b, call.value("batch2"));
+  TESSERA_TRY(const double alpha, call.number("alpha", 1));
+  TESSERA_TRY(const double beta, call.number("beta", 1));
+  TESSERA_TRY(const Value product, matmul(call, std::move(a), std::move(b)));
+  TESSERA_TRY(Value y, pointwise(call, "add", "add",
+                                 {scaled(call, product, alpha), scaled(call, bias, beta)}));
   call.set(std::move(y));
   return {};
 }
@@ -371,12 +387,12 @@ Result<Value> grouped(const Call& call, const std::string& kind, Value x, const 
   return pointwise(call, "add_bias", "add", {std::move(y), std::move(*bias)});
 }
 
-// Checks that the operands of a convolution have 2 or 3 spatial dims.
+// Checks that the operands of a convolution have 1 to 3 spatial dims.
 Status check_maps(const Value& x, const Value& weight) {
-  if (weight.dims.size() >= 4 && weight.dims.size() <= 5 && x.dims.size() == weight.dims.size())
+  if (weight.dims.size() >= 3 && weight.dims.size() <= 5 && x.dims.size() == weight.dims.size())
     return {};
   return invalid_input(
-      fmt::format("expected maps of 2 or 3 spatial dims, found {} dims", x.dims.size()));
+      fmt::format("expected maps of 1 to 3 spatial dims, found {} dims", x.dims.size()));
 }
 
 Status row_conv(const Call& call) {
@@ -605,6 +621,8 @@ Rows product_rows() {
           {"matmul", row_matmul},
           {"mm", row_matmul},
           {"bmm", row_matmul},
+          {"baddbmm", row_baddbmm},
+          {"conv1d", row_conv},
           {"conv2d", row_conv},
           {"conv3d", row_conv},
           {"conv_transpose2d", row_conv_transpose},

@@ -248,7 +248,10 @@ Status Lowering::add_node(const Node& node) {
     TESSERA_TRY_VOID(check_results(call));
   }
   if (!memory_.add(node, op)) return changed_in_place(node, node.outputs[0], "the module");
-  return {};
+  if ((op == "slice" || op == "select") && !node.outputs.empty()) makers_[node.outputs[0]] = &node;
+  if (!Memory::in_place(op)) return {};
+  const Status written = write_back(call);
+  return written ? written : call.failed(written.error().message);
 }
 
 // ---- the loss

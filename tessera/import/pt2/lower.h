@@ -199,6 +199,10 @@ class Lowering {
   void keep_repeated(const Call& call, std::string_view op);
   Result<bool> fold_node(const Call& call, std::string_view op);
   Status check_results(const Call& call);
+  Result<Item> piece(const Call& call, const std::string& tensor, size_t dim, int64_t begin,
+                     int64_t end);
+  Result<Item> joint(const Call& call, const std::vector<Item>& pieces, size_t dim);
+  Status write_back(const Call& call);
   tl::unexpected<Error> changed_in_place(const Node& writer, const std::string& tensor,
                                          const std::string& reader);
   Status keep_constant(const std::string& tensor, Constant constant);
@@ -222,6 +226,8 @@ class Lowering {
   std::map<std::string, const InputSpec*, std::less<>> unread_;
   std::map<std::string, int> shared_;  // slots of parameters, by identity() of the payload
   Memory memory_;
+  // The node that made each tensor which is a part of another one.
+  std::map<std::string, const Node*, std::less<>> makers_;
   // The number of the last node that reads each tensor.
   std::map<std::string, size_t, std::less<>> last_readers_;
   int64_t kept_ = 0, computed_ = 0;  // elements of constants: kept now, computed so far
