@@ -24,6 +24,10 @@ Rows attention_rows();
 Rows norm_rows();
 Rows loss_rows();
 Rows integer_rows();
+Rows expert_rows();
+
+// Lowers a node that reads routed tensors (routing.h).
+Status lower_routed(const Call& call, std::string_view op);
 
 // Returns the row of an op, or null if there is no such op.
 Row find_row(std::string_view name);

@@ -451,6 +451,8 @@ Rows pointwise_rows() {
           {"mul", row_mul},
           {"mul_", row_mul},
           {"div", row_div},
+          {"div_", row_div},
+          {"sub_", row_sub},
           {"masked_fill", row_masked_fill},
           {"masked_fill_", row_masked_fill},
           {"where", row_where},

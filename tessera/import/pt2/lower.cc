@@ -39,7 +39,7 @@ Row find_row(std::string_view name) {
   static const Rows table = [] {
     Rows all;
     for (Rows rows : {pointwise_rows(), shape_rows(), product_rows(), attention_rows(), norm_rows(),
-                      loss_rows(), integer_rows()})
+                      loss_rows(), integer_rows(), expert_rows()})
       all.merge(rows);
     return all;
   }();
@@ -112,7 +112,7 @@ Status Lowering::check_operands(const Call& call, std::string_view op, bool& kno
       if (tensor.empty()) continue;
       if (const Node* const writer = memory_.read(tensor, op))
         return changed_in_place(*writer, tensor, fmt::format("node '{}'", call.node().name));
-      if (late_.contains(tensor)) {
+      if (late_.contains(tensor) || routed_.contains(tensor)) {
         known = false;
         continue;
       }
@@ -223,6 +223,15 @@ Status Lowering::check_results(const Call& call) {
   return {};
 }
 
+bool Lowering::reads_routed(const Node& node) const {
+  for (const auto& [argument, given] : node.arguments) {
+    for (const std::string& tensor : tensors_of(given)) {
+      if (routed_.contains(tensor)) return true;
+    }
+  }
+  return false;
+}
+
 Status Lowering::add_node(const Node& node) {
   const Call call(*this, node);
   const std::string_view op = op_name(node.target);
@@ -233,15 +242,16 @@ Status Lowering::add_node(const Node& node) {
     TESSERA_TRY(folded, fold_node(call, op));
   }
   if (!folded) {
-    const Row row = find_row(op);
-    if (row == nullptr) {
+    const bool routed = reads_routed(node);
+    const Row row = routed ? nullptr : find_row(op);
+    if (!routed && row == nullptr) {
       const TensorMeta* const meta = call.output_meta();
       return call.failed(fmt::format(
           "an op without a counterpart, which makes {}",
           meta == nullptr ? "no tensor"
                           : shape_text(meta->sizes) + " " + std::string(dtype_name(meta->dtype))));
     }
-    if (Status done = row(call); !done) {
+    if (Status done = routed ? lower_routed(call, op) : row(call); !done) {
       const std::string& message = done.error().message;
       return message.starts_with(archive_.path()) ? done : call.failed(message);
     }

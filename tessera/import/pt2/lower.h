@@ -24,6 +24,7 @@
 #include "tessera/import/pt2/emitter.h"
 #include "tessera/import/pt2/memory.h"
 #include "tessera/import/pt2/naming.h"
+#include "tessera/import/pt2/routing.h"
 #include "tessera/import/pt2/schema.h"
 
 namespace tessera::pt2 {
@@ -156,6 +157,18 @@ class Lowering {
   void set(const std::string& tensor, Item item) { items_[tensor] = std::move(item); }
   const Program& program() const { return program_; }
 
+  size_t add_routing(Routing routing) {
+    routings_.push_back(std::move(routing));
+    return routings_.size() - 1;
+  }
+  const Routing& routing(size_t number) const { return routings_[number]; }
+  void set_routed(const std::string& tensor, Routed routed) { routed_[tensor] = std::move(routed); }
+  // Returns null if the tensor is not routed.
+  const Routed* routed(std::string_view tensor) const {
+    const auto found = routed_.find(tensor);
+    return found == routed_.end() ? nullptr : &found->second;
+  }
+
   // A tensor for which no ops are added until an op reads it, because its usual reader reads the
   // tensor's operand `of` instead (the cross entropy of a log-softmax reads the logits).
   struct Late {
@@ -193,6 +206,7 @@ class Lowering {
   Status add_inputs();
   Status add_parameter(const InputSpec& spec, const TensorMeta& meta);
   Result<Constant> read_constant(const Payload& payload) const;
+  bool reads_routed(const Node& node) const;
   Status add_node(const Node& node);
   Status check_operands(const Call& call, std::string_view op, bool& known);
   Result<bool> keep_empty(const Call& call);
@@ -222,6 +236,8 @@ class Lowering {
   Hints hints_;
   std::map<std::string, Item, std::less<>> items_;
   std::map<std::string, Late, std::less<>> late_;
+  std::vector<Routing> routings_;
+  std::map<std::string, Routed, std::less<>> routed_;
   // Buffers and constants that have not been read so far, by tensor.
   std::map<std::string, const InputSpec*, std::less<>> unread_;
   std::map<std::string, int> shared_;  // slots of parameters, by identity() of the payload
