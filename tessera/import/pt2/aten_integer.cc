@@ -121,29 +121,55 @@ Status row_cumsum(const Call& call) {
   return {};
 }
 
-// Lowers argmax over a dim of n places: n less the largest count, where the places that hold the
-// largest element have the counts n, n - 1, ... from the first place on, and the others have 0. So
-// of equal elements the first one is found.
-Status row_argmax(const Call& call) {
-  TESSERA_TRY(const Value given, call.value("self"));
-  if (!call.has("dim"))
-    return invalid_input("an op without a counterpart: expected a dim, found none");
-  TESSERA_TRY(const size_t dim, call.dim("dim", given.dims.size()));
-  TESSERA_TRY(const bool keep, call.flag("keepdim", false));
-  if (is_floating(given.dtype)) return expected_integers(given.dtype);
-  const Value x = call.lowering().whole(given, dim);
-  const int64_t places = call.lowering().size(x, dim);
+// Makes the place of the largest element of x along a dim of n places, which remains with size 1 if
+// `keep`: n less the largest count, where the places that hold the largest element have the counts
+// n, n - 1, ... from the first place on, and the others have 0. So of equal elements the first is found.
+Result<Value> first_largest(const Call& call, const Value& given, size_t dim, bool keep) {
+  Lowering& lowering = call.lowering();
+  const Value x = lowering.whole(given, dim);
+  const int64_t places = lowering.size(x, dim);
   const Value most = largest(call, "most", x, {dim}, true);
   TESSERA_TRY(Value is_most, pointwise(call, "is_most", "equal", {x, most}));
-  const Value one = call.lowering().filled({places}, 1, x.dtype);
+  const Value one = lowering.filled({places}, 1, DType::kInt64);
   Value counts =
       shifted(call, scaled(call, running_sums(call, one, 0), -1), static_cast<double>(places + 1));
   counts.dims.insert(counts.dims.end(), x.dims.size() - 1 - dim, Vars{});
-  TESSERA_TRY(const Value found, pointwise(call, "found", "mul", {is_most, counts}));
-  Value y = shifted(call, scaled(call, largest(call, "first", found, {dim}, keep), -1),
-                    static_cast<double>(places));
-  y.dtype = DType::kInt64;
+  TESSERA_TRY(const Value found,
+              pointwise(call, "found", "where", {std::move(is_most), std::move(counts)},
+                        {{"otherwise", 0.0}}));
+  return shifted(call, scaled(call, largest(call, "first", found, {dim}, keep), -1),
+                 static_cast<double>(places));
+}
+
+Status row_argmax(const Call& call) {
+  TESSERA_TRY(const Value x, call.value("self"));
+  if (!call.has("dim"))
+    return invalid_input("an op without a counterpart: expected a dim, found none");
+  TESSERA_TRY(const size_t dim, call.dim("dim", x.dims.size()));
+  TESSERA_TRY(const bool keep, call.flag("keepdim", false));
+  TESSERA_TRY(Value y, first_largest(call, x, dim, keep));
   call.set(std::move(y));
+  return {};
+}
+
+// Lowers max over a dim, which makes the largest elements and their places. Only the first of equal
+// elements gets the gradient.
+Status row_max(const Call& call) {
+  TESSERA_TRY(const Value x, call.value("self"));
+  if (!call.has("dim") || !is_floating(x.dtype) || x.dims.empty()) {
+    return invalid_input(
+        "an op without a counterpart: expected the largest floating elements along a dim");
+  }
+  TESSERA_TRY(const size_t dim, call.dim("dim", x.dims.size()));
+  TESSERA_TRY(const bool keep, call.flag("keepdim", false));
+  TESSERA_TRY(Value places, first_largest(call, x, dim, false));
+  Value ids = places;
+  TESSERA_TRY(Value y, gathered(call, x, dim, std::move(ids), x.dims.size() - 1));
+  for (Value* one : {&y, &places}) {
+    if (keep) one->dims.insert(one->dims.begin() + static_cast<std::ptrdiff_t>(dim), Vars{});
+  }
+  call.set(std::move(y));
+  call.set(std::move(places), 1);
   return {};
 }
 

@@ -337,6 +337,16 @@ Folded picked(const Call& call) {
   return out;
 }
 
+// Returns the identity matrix with the shape that the program states.
+Folded identity(const Call& call) {
+  Folded x = filled(call, 0);
+  if (!x || x->shape.size() != 2) return std::nullopt;
+  const int64_t columns = x->shape[1];
+  for (int64_t i = 0; i < std::min(x->shape[0], columns); ++i)
+    x->values[static_cast<size_t>(i * columns + i)] = 1;
+  return x;
+}
+
 // Returns the source with the shape of the tensor that `copy_` writes.
 Folded copied_over(const Call& call) {
   const Operand source(call, "src");
@@ -383,6 +393,7 @@ const std::map<std::string_view, Fold>& folds() {
       {"zeros", [](const Call& c) { return filled(c, 0); }},
       {"zeros_like", [](const Call& c) { return filled(c, 0); }},
       {"new_zeros", [](const Call& c) { return filled(c, 0); }},
+      {"eye", identity},
       {"scalar_tensor",
        [](const Call& c) {
          const auto v = c.number("s");
