@@ -195,7 +195,7 @@ activation %loss [] float32
 forward op "loss" %loss = reduce_sum(%z) {dims="batch out", factor=0.5}
 loss %loss
 )";
-  const std::string path = testing::TempDir() + "/scaled.graph";
+  const std::string path = ::testing::TempDir() + "/scaled.graph";
   ASSERT_TRUE(write_file(path, text));
   VerifyConfig c = config("float64", "fsdp(dp=4)");
   c.model = path;

@@ -70,16 +70,28 @@ class Survey(Pt2Case):
         equal = True
         for dtype, tolerance, widened in ((torch.float32, 1e-5, contextlib.nullcontext()), (torch.float64, 1e-10, wide())):
             with widened:
+                if not self.runs(name, dtype):
+                    said.append("in float32: PyTorch's grouped products have no float64")
+                    continue
                 error = self.compared(name, dtype, plans)
             if error >= tolerance:
                 said.append(f"{dtype}: error {error:.1e}")
                 equal = False
         return [*cells, "yes" if equal else "no", "; ".join(said)]
 
+    def runs(self, name, dtype):
+        """Whether PyTorch has the model's products in this dtype."""
+        module, arguments = made(name, dtype)
+        try:
+            module(*arguments)
+        except RuntimeError as error:
+            if "Expected mat_a to be Float32" in str(error):
+                return False
+            raise
+        return True
+
     def compared(self, name, dtype, plans):
-        module, arguments = survey.make(name)
-        module = module.to(dtype)
-        arguments = tuple(x.to(dtype) if x.is_floating_point() else x for x in arguments)
+        module, arguments = made(name, dtype)
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder, prefix=str(dtype)))
         folder = self.imported(module, arguments)
         expected = reference(module, arguments, STEPS)
@@ -95,6 +107,11 @@ class Survey(Pt2Case):
         self.assertEqual(set(state), set(own))
         for key, value in own.items():
             self.assertTrue(torch.equal(state[key], value), key)
+
+
+def made(name, dtype):
+    module, arguments = survey.make(name)
+    return module.to(dtype), tuple(x.to(dtype) if x.is_floating_point() else x for x in arguments)
 
 
 def row(name, cells):

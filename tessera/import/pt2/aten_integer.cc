@@ -306,7 +306,8 @@ Rows integer_rows() {
           {"bitwise_not", row_not}, {"logical_and", row_and}, {"bitwise_and", row_and},
           {"__and__", row_and},     {"logical_or", row_or},   {"bitwise_or", row_or},
           {"__or__", row_or},       {"cumsum", row_cumsum},   {"argmax", row_argmax},
-          {"index", row_index},     {"copy_", row_copy},      {"fill_", row_fill}};
+          {"max", row_max},         {"index", row_index},     {"copy_", row_copy},
+          {"fill_", row_fill}};
 }
 
 }  // namespace tessera::pt2

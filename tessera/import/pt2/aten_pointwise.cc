@@ -83,6 +83,14 @@ Status row_softplus(const Call& call) {
   return {};
 }
 
+// Lowers log(sigmoid(x)) as -softplus(-x).
+Status row_log_sigmoid(const Call& call) {
+  TESSERA_TRY(const Value x, call.value("self"));
+  TESSERA_TRY(const Value y, pointwise(call, "softplus", "softplus", {scaled(call, x, -1)}));
+  call.set(scaled(call, y, -1));
+  return {};
+}
+
 Status row_neg(const Call& call) {
   TESSERA_TRY(const Value x, call.value("self"));
   call.set(scaled(call, x, -1));
@@ -442,6 +450,7 @@ Rows pointwise_rows() {
           {"hardtanh", row_hardtanh},
           {"hardtanh_", row_hardtanh},
           {"softplus", row_softplus},
+          {"log_sigmoid", row_log_sigmoid},
           {"neg", row_neg},
           {"abs", row_abs},
           {"add", row_add},
