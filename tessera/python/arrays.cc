@@ -1,9 +1,10 @@
-#include "tessera/python/arrays.h"
+#include "arrays.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -21,10 +22,10 @@
 #include <utility>
 #include <vector>
 
+#include "raise.h"
 #include "tessera/base/dtype.h"
 #include "tessera/base/result.h"
 #include "tessera/models/model.h"
-#include "tessera/python/raise.h"
 #include "tessera/state/safetensors.h"
 
 namespace nb = nanobind;
@@ -64,17 +65,19 @@ class View {
                                                    nb::type_name(tensor.type()).c_str())});
     }
     if (array_.device_type() != nb::device::cpu::value) {
-      raise({ErrorCode::kInvalidInput,
-             "expected a tensor in the memory of the host, found one on a device; .cpu() copies it"});
+      raise(
+          {ErrorCode::kInvalidInput,
+           "expected a tensor in the memory of the host, found one on a device; .cpu() copies it"});
     }
     const auto same = [&](const DTypeRow& row) { return row.of_dlpack == array_.dtype(); };
     row_ = std::ranges::find_if(kDTypes, same);
     if (row_ == kDTypes.end()) {
       const nb::dlpack::dtype found = array_.dtype();
-      raise({ErrorCode::kInvalidInput,
-             fmt::format("expected elements of a dtype that models have, found DLPack's code {} with "
-                         "{} bits",
-                         found.code, found.bits)});
+      raise(
+          {ErrorCode::kInvalidInput,
+           fmt::format("expected elements of a dtype that models have, found DLPack's code {} with "
+                       "{} bits",
+                       found.code, found.bits)});
     }
   }
 
@@ -147,13 +150,20 @@ void write_npy(const std::string& path, const View& view) {
   if (*view.numpy_dtype() == '\0')
     raise({ErrorCode::kInvalidInput, "expected a dtype that NumPy has, found bfloat16"});
   const Shape shape = view.shape();
-  std::string head = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
-                                 view.numpy_dtype(), fmt::join(shape, ", "),
-                                 shape.size() == 1 ? "," : "");
+  std::string head =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}",
+                  view.numpy_dtype(), fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
   constexpr size_t kBefore = 10, kAlignment = 64;  // the magic text with version and length
   head.append(kAlignment - (kBefore + head.size() + 1) % kAlignment, ' ');
   head += '\n';
-  const std::string before{'\x93', 'N', 'U', 'M', 'P', 'Y', 1, 0,
+  const std::string before{'\x93',
+                           'N',
+                           'U',
+                           'M',
+                           'P',
+                           'Y',
+                           1,
+                           0,
                            static_cast<char>(head.size() & 0xFF),
                            static_cast<char>(head.size() >> 8)};
   write_file(path, before + head, {&view});
@@ -204,9 +214,9 @@ nb::dict map_arrays(const std::string& path,
     }
     const auto row = std::ranges::find(kDTypes, entry->dtype, &DTypeRow::dtype);
     const std::vector<size_t> sizes(shape.begin(), shape.end());
-    out[key.c_str()] = nb::cast(nb::ndarray<nb::array_api>(
-        mapped.at(entry->begin), sizes.size(), sizes.data(), owner, nullptr, row->of_dlpack,
-        nb::device::cpu::value));
+    out[key.c_str()] = nb::cast(nb::ndarray<nb::array_api>(mapped.at(entry->begin), sizes.size(),
+                                                           sizes.data(), owner, nullptr,
+                                                           row->of_dlpack, nb::device::cpu::value));
   }
   return out;
 }

@@ -18,14 +18,14 @@
 #include <utility>
 #include <vector>
 
+#include "arrays.h"
+#include "raise.h"
 #include "tessera/base/broken_invariant.h"
 #include "tessera/cli/caller.h"
 #include "tessera/cli/cli.h"
 #include "tessera/import/pt2.h"
 #include "tessera/import/pt2/state.h"
 #include "tessera/models/model_name.h"
-#include "tessera/python/arrays.h"
-#include "tessera/python/raise.h"
 
 namespace nb = nanobind;
 

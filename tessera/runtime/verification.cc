@@ -111,7 +111,7 @@ Traffic predicted_traffic(const Program& program, const Graph& graph, int64_t st
   return sent;
 }
 
-// What both runs begin with and read. Null: initial values, random inputs.
+// The data and the weights of both runs. A null pointer stands for random inputs or initial values.
 struct Given {
   std::unique_ptr<DataSource> data;
   std::unique_ptr<TensorSource> weights;
