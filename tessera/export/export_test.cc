@@ -254,7 +254,15 @@ TEST(Refusal, names_the_entry_that_no_target_has) {
   EXPECT_EQ(
       error_of("megatron",
                head + "  { ops = \"blocks.*.mlp\", dim = \"ffn\", over = \"tp\" },\n]\n"),
-      "p:5 (ops = \"blocks.*.mlp\", dim = \"ffn\", over = \"tp\"): targets with these degrees "
+      "p:5 (ops = \"blocks.*.mlp\", dim = \"ffn\", over = \"tp\"): megatron cannot express this: "
+      "its tensor ranks also cut attention by heads and embedding, head and loss by vocab, which "
+      "the plan leaves whole");
+  EXPECT_EQ(
+      error_of("megatron",
+               head + "  { ops = \"blocks.1.attn\", dim = \"heads\", over = \"tp\" },\n"
+                      "  { ops = \"blocks.*.mlp\", dim = \"ffn\", over = \"tp\" },\n"
+                      "  { ops = \"{embed,head,loss}\", dim = \"vocab\", over = \"tp\" },\n]\n"),
+      "p:5 (ops = \"blocks.1.attn\", dim = \"heads\", over = \"tp\"): targets with these degrees "
       "have the dim 'heads' of 'blocks.0.attn.q' over tp 2, the plan has it whole");
   EXPECT_THAT(
       error_of("megatron",

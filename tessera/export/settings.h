@@ -52,8 +52,8 @@ struct ExportSettings {
   ContextForm context = ContextForm::kRing;
   std::string token_order = "zigzag";  // for kRing and kGather: "zigzag", "striped", "none"
   bool sequence_shard = false;         // whether tp cuts the tokens between the ops that it cuts
-  // Of the dims `heads` (attention), `ffn` (MLP) and `vocab` (embedding, head and loss) of the model,
-  // those that tp leaves whole.
+  // The dims that tp leaves whole, of `heads` (attention), `ffn` (MLP) and `vocab` (embedding, head
+  // and loss), as far as the model has them.
   std::set<std::string, std::less<>> whole;
   int64_t chunks = 1;             // number of stages on each place of the pipeline
   std::string schedule = "1f1b";  // a name of plan/schedule.h
