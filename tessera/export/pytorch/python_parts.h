@@ -177,6 +177,15 @@ class AsDTensor(torch.nn.Module):
         return DTensor.from_local(tensor, self.mesh, [Replicate()]) if tensor.is_floating_point() else tensor
 
 
+def without_checks(traced):
+    """Takes the checks of dtypes and devices out of a traced model, for which DTensor has no rule."""
+    for part in [module for module in traced.modules() if isinstance(module, torch.fx.GraphModule)]:
+        for check in part.graph.find_nodes(op="call_function", target=torch.ops.aten._assert_tensor_metadata.default):
+            part.graph.erase_node(check)
+        part.recompile()
+    return traced
+
+
 def as_plain(tensor):
     """Makes an activation of a DTensor that is the same on all tensor ranks."""
     return lay(tensor, None).to_local() if isinstance(tensor, DTensor) else tensor
@@ -236,7 +245,7 @@ def cut_into_stages(model, example{0}):
     Yields each stage as a module with the model's own parameter names, and what enters and leaves it. A value goes
     through all stages up to the last one that reads it.
     """
-    traced = torch.export.export(model, example).module(check_guards=False){1}
+    traced = {1}torch.export.export(model, example).module(check_guards=False){5}
     nodes = list(traced.graph.nodes)
     output = next(node for node in nodes if node.op == "output")
     stage_of, trained, stage = {{}}, {{}}, 0
@@ -289,7 +298,7 @@ class Stages(torch.nn.Module):
 )";
 
 // To fill in: the stage axis; what is done to a stage, and what it becomes; the schedule and its stages;
-// what else the cut is to know; the context of a pass; how a tied parameter is cut.
+// what else the cut is to know; the context of a pass; how a tied parameter is cut, that its names are cut alike, and its gradients.
 inline constexpr const char* kParallelizeStages = R"(
 
 def parallelize(model, mesh, *batch):
@@ -298,7 +307,7 @@ def parallelize(model, mesh, *batch):
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(parameter, []).append(name)
     tied = [(alike, parameter.detach().to("meta")) for parameter, alike in names.items() if len(alike) > 1]
-    example = tuple(tensor.chunk(MICRO_BATCHES)[0] for tensor in batch)
+{8}    example = tuple(tensor.chunk(MICRO_BATCHES)[0] for tensor in batch)
     rank, ranks = mesh.get_local_rank("{0}"), mesh["{0}"].size()
     stages, parts = [], []
     for number, (stage, enters, leaves) in enumerate(cut_into_stages(model, example{4})):
@@ -315,7 +324,8 @@ def sum_tied(model, mesh):
     """Adds up the gradients of a parameter that several stages use."""
     own = {{name: value for stage in model.modules_of_rank for name, value in stage.named_parameters()}}
     for names, parameter in model.tied:
-        local = [own[name].grad for name in names if name in own]
+        here = [own[name] for name in names if name in own]
+        local = [value.grad for value in here]{9}
         local = [gradient.to_local() if isinstance(gradient, DTensor) else gradient for gradient in local]
         if not local:
 {7}            pieces = parameter.chunk(mesh[DATA_AXES[-1]].size()) if DATA_AXES else (parameter,)

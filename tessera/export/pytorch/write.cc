@@ -350,11 +350,11 @@ class Writer {
   std::string cut_into_stages() const {
     const bool cuts = tensor() != nullptr;
     return fmt::format(
-        kCutIntoStages, cuts ? ", mesh" : "",
-        cuts ? "\n    traced.add_module(\"as_dtensor\", AsDTensor(mesh))" : "",
+        kCutIntoStages, cuts ? ", mesh" : "", cuts ? "without_checks(" : "",
         cuts ? "\n            copies[node] = graph.call_module(\"as_dtensor\", (copies[node],))"
              : "",
-        cuts ? "graph.call_function(as_plain, (" : "", cuts ? ",))" : "");
+        cuts ? "graph.call_function(as_plain, (" : "", cuts ? ",))" : "",
+        cuts ? ")\n    traced.add_module(\"as_dtensor\", AsDTensor(mesh))" : "");
   }
 
   std::string parallelize_stages() const {
@@ -370,7 +370,16 @@ class Writer {
     return fmt::format(
         kParallelizeStages, facts_.plan.stage_axis, fully_shards() ? shard_call("stage") : "stage",
         schedule(), several ? "parts" : "parts[0]", tensor() ? ", " + axis : "", context(),
-        tensor() ? fmt::format("\n        cut_parameters(stage, {})", axis) : "", piece);
+        tensor() ? fmt::format("\n        cut_parameters(stage, {})", axis) : "", piece,
+        tensor() ? "    for alike, _ in tied:\n"
+                   "        cut = [CUT[name] for name in alike if name in CUT]\n"
+                   "        CUT.update({name: cut[0] for name in alike if cut})\n"
+                 : "",
+        tensor() ? "\n        local = [gradient.redistribute(placements=value.placements) for "
+                   "value, gradient in zip(here, "
+                   "local)]\n        for value, gradient in zip(here, local):\n            "
+                   "value.grad = gradient"
+                 : "");
   }
 
   const Facts& facts_;
