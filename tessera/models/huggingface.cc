@@ -19,7 +19,7 @@ namespace tessera {
 const std::vector<huggingface::ModelType>& huggingface::model_types() {
   static const std::vector<ModelType> types = [] {
     std::vector<ModelType> all = gpts();
-    for (auto& some : {decoders(), encoders(), planned_decoders()})
+    for (auto& some : {decoders(), encoders(), recent_decoders(), planned_decoders()})
       all.insert(all.end(), some.begin(), some.end());
     return all;
   }();
@@ -101,11 +101,16 @@ std::string write_type(const ModelType& type, const Keys& keys, OrderedJson& out
   }
   for (const ModelKeyText& key : find_family(type.family)->keys) {
     const std::string& value = of(keys, key.name);
-    if (value != key.value && !said.contains(key.name) && !keys_of_use().contains(key.name))
+    const bool covered = said.contains(key.name) || keys_of_use().contains(key.name) ||
+                         (said.contains("rope_scaling") && yarn_says(keys, key.name));
+    if (value != key.value && !covered)
       return fmt::format("{}={}, found {}", key.name, key.value, value);
   }
-  if (type.write != nullptr) type.write(keys, out);
+  if (type.write != nullptr) {
+    if (std::string why = type.write(keys, out); !why.empty()) return why;
+  }
   if (type.spell != nullptr) type.spell(keys, out);
+  if (!type.also.is_null()) out.update(type.also);
   return "";
 }
 
@@ -233,8 +238,7 @@ Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::st
         fmt::format("only the language model of text_config is read{}", other_parts(*parsed)));
   }
   read_all(*type, reader);
-  TESSERA_TRY(HuggingFaceModel model, reader.finish(type->family));
-  model.unnamed = type->unnamed;
+  TESSERA_TRY(HuggingFaceModel model, reader.finish(*type));
   model.stored_dtype = dtype_of(config);
   return model;
 }
@@ -298,12 +302,18 @@ Result<std::string> spell_huggingface_config(std::string_view text, std::string_
   return out == *parsed ? std::string(text) : out.dump(2) + "\n";
 }
 
-Result<std::string> huggingface_config(std::string_view spec, DType dtype) {
+Result<std::string> huggingface_config(std::string_view spec, DType dtype,
+                                       std::string_view preferred) {
   TESSERA_TRY(const Call call, parse_call(spec));
   const Keys keys(call.arguments.begin(), call.arguments.end());
+  std::vector<const ModelType*> types;
+  for (const ModelType& type : model_types())
+    if (type.family == call.name && type.unnamed.empty()) types.push_back(&type);
+  std::stable_partition(types.begin(), types.end(),
+                        [&](const ModelType* type) { return type->name == preferred; });
   Texts reasons;
-  for (const ModelType& type : model_types()) {
-    if (type.family != call.name || !type.unnamed.empty()) continue;
+  for (const ModelType* each : types) {
+    const ModelType& type = *each;
     OrderedJson out;
     const std::string why = write_type(type, keys, out);
     if (why.empty()) {

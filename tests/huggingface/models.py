@@ -27,7 +27,7 @@ class Case:
 
 def decoder(cls, **keys):
     common = dict(vocab_size=VOCAB, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4,
-                  num_key_value_heads=2, max_position_embeddings=SEQ, bos_token_id=1, eos_token_id=2)
+                  num_key_value_heads=2, max_position_embeddings=SEQ, bos_token_id=1, eos_token_id=2, pad_token_id=None)
     return lambda: cls(**{**common, **keys})
 
 
@@ -66,6 +66,42 @@ CASES = [
     Case("qwen2_windows", T.Qwen2ForCausalLM,
          decoder(T.Qwen2Config, use_sliding_window=True, sliding_window=5, max_window_layers=0)),
     Case("qwen3", T.Qwen3ForCausalLM, decoder(T.Qwen3Config, head_dim=6)),
+    Case("phi3", T.Phi3ForCausalLM, decoder(T.Phi3Config, sliding_window=5)),
+    # 4 query heads of 6 elements, of which positions turn 4
+    Case("phi4", T.Phi3ForCausalLM, decoder(T.Phi3Config, hidden_size=24, num_attention_heads=3, num_key_value_heads=1,
+                                            tie_word_embeddings=True,
+                                            rope_parameters={"rope_type": "default", "rope_theta": 1e4,
+                                                             "partial_rotary_factor": 0.75})),
+    Case("olmo2", T.Olmo2ForCausalLM, decoder(T.Olmo2Config)),
+    Case("smollm3", T.SmolLM3ForCausalLM, decoder(T.SmolLM3Config, num_hidden_layers=4)),
+    Case("gemma2", T.Gemma2ForCausalLM,
+         decoder(T.Gemma2Config, head_dim=6, sliding_window=5, query_pre_attn_scalar=9, attn_logit_softcapping=2.0,
+                 final_logit_softcapping=3.0)),
+    Case("gemma3", T.Gemma3ForCausalLM,
+         decoder(T.Gemma3TextConfig, num_hidden_layers=6, head_dim=6, sliding_window=5, query_pre_attn_scalar=6,
+                 rope_parameters={"full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+                                  "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}})),
+    Case("glm4", T.Glm4ForCausalLM, decoder(T.Glm4Config, head_dim=8)),
+    Case("qwen3_moe", T.Qwen3MoeForCausalLM,
+         decoder(T.Qwen3MoeConfig, head_dim=6, moe_intermediate_size=12, num_experts=4, num_experts_per_tok=2,
+                 norm_topk_prob=True, num_hidden_layers=3, mlp_only_layers=[0])),
+    Case("deepseek_v3", T.DeepseekV3ForCausalLM,
+         decoder(T.DeepseekV3Config, num_key_value_heads=4, moe_intermediate_size=12, n_routed_experts=8,
+                 num_experts_per_tok=3, n_group=4, topk_group=2, first_k_dense_replace=1, kv_lora_rank=8, q_lora_rank=10,
+                 qk_rope_head_dim=4, qk_nope_head_dim=6, v_head_dim=5, num_nextn_predict_layers=0)),
+    Case("deepseek_v3_yarn", T.DeepseekV3ForCausalLM,
+         decoder(T.DeepseekV3Config, num_key_value_heads=4, moe_intermediate_size=12, n_routed_experts=4,
+                 num_experts_per_tok=2, n_group=2, topk_group=1, first_k_dense_replace=1, kv_lora_rank=8, q_lora_rank=None,
+                 qk_rope_head_dim=4, qk_nope_head_dim=6, v_head_dim=10, num_nextn_predict_layers=0, rope_interleave=False,
+                 rope_parameters={"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "beta_fast": 32, "beta_slow": 1,
+                                  "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 16})),
+    Case("glm4_moe", T.Glm4MoeForCausalLM,
+         decoder(T.Glm4MoeConfig, head_dim=8, moe_intermediate_size=12, n_routed_experts=4, num_experts_per_tok=2,
+                 first_k_dense_replace=1, use_qk_norm=True, attention_bias=True)),
+    Case("gpt_oss", T.GptOssForCausalLM,
+         decoder(T.GptOssConfig, head_dim=8, num_local_experts=4, num_experts_per_tok=2, sliding_window=5,
+                 rope_parameters={"rope_type": "yarn", "rope_theta": 150000.0, "factor": 32.0, "beta_fast": 32.0,
+                                  "beta_slow": 1.0, "truncate": False, "original_max_position_embeddings": 8})),
     Case("bert", T.BertForMaskedLM, encoder(T.BertConfig, vocab_size=VOCAB, max_position_embeddings=SEQ), "masked"),
     Case("vit", T.ViTForImageClassification, encoder(T.ViTConfig, image_size=IMAGE, patch_size=4, num_labels=CLASSES), "image"),
     Case("t5", T.T5ForConditionalGeneration, t5(), "pair", LENGTHS),

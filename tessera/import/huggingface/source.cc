@@ -101,7 +101,7 @@ class HuggingFaceSource : public TensorSource {
                                        entry.parts.front().name, dtype_name(array->dtype)));
       }
       used_.insert(array->name);
-      entry.parts.push_back({array->name, array->dtype, view.split_shape});
+      entry.parts.push_back({array->name, array->dtype, view.split_shape, view.first});
     }
     by_name_[view.name] = arrays_.size();
     arrays_.push_back({view.name, entry.parts.front().dtype, view.shape});
@@ -228,7 +228,7 @@ std::string huggingface_weights(const std::string& path) {
 
 Result<ModelArguments> keys_of_arrays(const std::string& path, const Model& model) {
   ModelArguments keys;
-  const HuggingFaceFiles* rules = huggingface_files(model.family);
+  const HuggingFaceFiles* rules = huggingface_files(model);
   TESSERA_TRY(const Call spec, parse_call(model.spec));
   if (rules == nullptr) return keys;
   TESSERA_TRY(const auto files, open_safetensors(huggingface_weights(path)));
@@ -253,7 +253,7 @@ Result<std::unique_ptr<TensorSource>> open_huggingface(const std::string& path,
   TESSERA_TRY(std::vector<TensorView> views, huggingface_views(model));
   TESSERA_TRY(std::unique_ptr<TensorSource> files, open_safetensors(huggingface_weights(path)));
   auto source = std::make_unique<HuggingFaceSource>(path, std::move(files),
-                                                    *huggingface_files(model.family), views);
+                                                    *huggingface_files(model), views);
   for (TensorView& view : views) TESSERA_TRY_VOID(source->add(std::move(view)));
   TESSERA_TRY_VOID(source->check_rest());
   return source;
