@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/import/huggingface/names.h"
@@ -184,6 +185,15 @@ void note_of_files(const std::string& folder, std::vector<std::string>& notes) {
       fmt::format("{} is read alone, as transformers does, and not {}", kWeights, shown), 200));
 }
 
+// Returns the text of a config.json without its quantization_config, which does not hold for arrays that
+// are unpacked.
+std::string unpacked_config(const std::string& text, std::vector<std::string>& notes) {
+  auto parsed = parse_ordered_json(text);
+  if (!parsed || parsed->erase("quantization_config") == 0) return text;
+  notes.emplace_back("packed arrays are unpacked, so quantization_config is left out");
+  return parsed->dump(2) + "\n";
+}
+
 }  // namespace
 
 Result<ImportReport> import_huggingface(const ImportRequest& request) {
@@ -205,6 +215,7 @@ Result<ImportReport> import_huggingface(const ImportRequest& request) {
     TESSERA_TRY(model, build_model(config + changed, 1));
   }
   TESSERA_TRY(const auto source, open_huggingface(request.path, model));
+  text = unpacked_config(text, report.notes);
   TESSERA_TRY(NewFolder folder, NewFolder::create(request.out));
   TESSERA_TRY_VOID(write_file(folder.file(kConfig), text));
   std::vector<ArrayEntry> arrays;
