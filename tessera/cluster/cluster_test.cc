@@ -590,6 +590,9 @@ RC_GTEST_PROP(Cluster, ParsesWhatItPrints, ()) {
   if (!c.tiers.empty()) c.tiers.back().radix = 0;
   c.rail_aligned = *rc::gen::arbitrary<bool>();
   c.one_machine = *rc::gen::arbitrary<bool>();
+  if (c.one_machine) {  // The parts of one machine share its cores.
+    for (ClusterPart& part : c.parts) part.type.cores = c.parts.front().type.cores;
+  }
   c.exchange_share = *rc::gen::inRange(1, 101) / 100.0;
   const auto again = parse_cluster(to_toml(c), "c.toml");
   RC_ASSERT(again.has_value());

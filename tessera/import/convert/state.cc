@@ -112,16 +112,16 @@ std::map<std::string, double, std::less<>> numbers_of(const std::string& run) {
 
 // ---- folders of torch.distributed.checkpoint
 
-// The names of Hugging Face's arrays of the model.
+// Returns the names of Hugging Face's arrays of the model.
 std::set<std::string> names_of(const std::vector<TensorView>& views) {
   std::set<std::string> names;
   for (const TensorView& view : views) names.insert(view.arrays.begin(), view.arrays.end());
   return names;
 }
 
-// A state_dict may have the module's under a name of its own, and the optimizer's under another:
-// "model." + name, "optim.state." + name + ".exp_avg". Returns what stands before the names of the
-// arrays that end so, for the most of the model's arrays; nothing if there is none.
+// Returns what stands before the names of the arrays that end so, for the most of the model's
+// arrays; nothing if there is none. A state_dict may have the module's arrays under a name of its
+// own, and the optimizer's under another: "model." + name, "optim.state." + name + ".exp_avg".
 std::optional<std::string> prefix_of(const TensorSource& source, const std::set<std::string>& names,
                                      std::string_view end) {
   std::map<std::string, int64_t> counts;
@@ -142,8 +142,8 @@ std::optional<std::string> prefix_of(const TensorSource& source, const std::set<
   return best == counts.end() ? std::nullopt : std::optional(best->first);
 }
 
-// The arrays of a state_dict that begin and end so, under the names between. With no `end`, those of
-// the optimizer, which may begin alike, are left out.
+// Returns the arrays of a state_dict that begin and end so, under the names between, but for
+// `not_these`.
 std::unique_ptr<Renamed> part_of(const std::shared_ptr<const TensorSource>& source,
                                  const std::string& begin, const std::string& end,
                                  const std::set<std::string>& not_these) {

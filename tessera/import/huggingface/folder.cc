@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/import/huggingface/names.h"
@@ -117,7 +118,7 @@ Status write_part(const TensorSource& source, const SourceArray& array, const Te
     TESSERA_TRY_VOID(read_reordered(source, array, view, tile, buffer.data()));
     const std::byte* data = buffer.data();
     for (const ByteRange& range : byte_ranges(view.split_shape, bytes, view.box(tile))) {
-      TESSERA_TRY_VOID(writer.write(number, range.begin, range.bytes, data));
+      TESSERA_TRY_VOID(writer.write(number, view.first * bytes + range.begin, range.bytes, data));
       data += range.bytes;
     }
     return {};
@@ -130,7 +131,7 @@ Status write_part(const TensorSource& source, const SourceArray& array, const Te
 Result<std::string> config_text(const Model& model, const std::string& spec, DType dtype) {
   TESSERA_TRY(const ModelName named, resolve_model(spec));
   if (named.kind != ModelName::Kind::kConfig || !named.changes.empty())
-    return huggingface_config(model.spec, dtype);
+    return huggingface_config(model.spec, dtype, model.huggingface_type);
   TESSERA_TRY(const std::string text, read_file(named.path));
   return spell_huggingface_config(text, named.path, model.spec, dtype);
 }
@@ -156,7 +157,7 @@ Result<ModelArguments> keys_of_files(const std::string& folder, const Model& mod
                     "in transformers",
                     key, value));
   }
-  const HuggingFaceFiles* files = huggingface_files(model.family);
+  const HuggingFaceFiles* files = huggingface_files(model);
   if (files == nullptr) return keys;
   for (const HuggingFaceFiles::Token& token : files->tokens) {
     TESSERA_TRY(const auto number, number_of_token(folder, token.role, token.text));
@@ -184,6 +185,15 @@ void note_of_files(const std::string& folder, std::vector<std::string>& notes) {
       fmt::format("{} is read alone, as transformers does, and not {}", kWeights, shown), 200));
 }
 
+// Returns the text of a config.json without its quantization_config, which does not hold for arrays that
+// are unpacked.
+std::string unpacked_config(const std::string& text, std::vector<std::string>& notes) {
+  auto parsed = parse_ordered_json(text);
+  if (!parsed || parsed->erase("quantization_config") == 0) return text;
+  notes.emplace_back("packed arrays are unpacked, so quantization_config is left out");
+  return parsed->dump(2) + "\n";
+}
+
 }  // namespace
 
 Result<ImportReport> import_huggingface(const ImportRequest& request) {
@@ -194,6 +204,7 @@ Result<ImportReport> import_huggingface(const ImportRequest& request) {
   TESSERA_TRY_VOID(check_weights(written, config));
   TESSERA_TRY(Model model, build_model(config, 1));
   ImportReport report;
+  report.notes = written.remarks;
   note_of_files(request.path, report.notes);
   TESSERA_TRY(const ModelArguments keys, keys_of_files(request.path, model, report.notes));
   if (!keys.empty()) {
@@ -204,6 +215,7 @@ Result<ImportReport> import_huggingface(const ImportRequest& request) {
     TESSERA_TRY(model, build_model(config + changed, 1));
   }
   TESSERA_TRY(const auto source, open_huggingface(request.path, model));
+  text = unpacked_config(text, report.notes);
   TESSERA_TRY(NewFolder folder, NewFolder::create(request.out));
   TESSERA_TRY_VOID(write_file(folder.file(kConfig), text));
   std::vector<ArrayEntry> arrays;
@@ -240,7 +252,7 @@ Status add_copies(const Model& model, const std::string& config, std::vector<Ten
                   std::vector<std::string>& notes) {
   TESSERA_TRY(const Call spec, parse_call(model.spec));
   TESSERA_TRY(const HuggingFaceModel written, parse_huggingface_config(config, kConfig));
-  for (const HuggingFaceFiles::Copy& copy : huggingface_files(model.family)->copies) {
+  for (const HuggingFaceFiles::Copy& copy : huggingface_files(model)->copies) {
     const std::string ours = value_of(spec.arguments, copy.key),
                       theirs = value_of(written.arguments, copy.key);
     if (copy.key.empty() || ours == theirs) continue;
@@ -308,12 +320,16 @@ Result<ExportedWeights> export_huggingface(const WeightsRequest& request) {
 
 Result<ExportedWeights> export_huggingface(const TensorSource& source, const TensorSource* theirs,
                                            const std::string& spec, const std::string& out) {
-  TESSERA_TRY(const Model model, build_model(spec, 1));
+  TESSERA_TRY(Model model, build_model(spec, 1));
   if (const std::string file(config_file_of(spec)); !file.empty()) {
     TESSERA_TRY(const std::string text, read_file(file));
     TESSERA_TRY(const HuggingFaceModel given, parse_huggingface_config(text, file));
     TESSERA_TRY_VOID(check_weights(given, file));
   }
+  // The arrays have the names of the type that is written, which may be another one than was read.
+  TESSERA_TRY(const std::string written, config_text(model, spec, DType::kFloat32));
+  TESSERA_TRY(const HuggingFaceModel type, parse_huggingface_config(written, kConfig));
+  model.huggingface_type = type.type;
   TESSERA_TRY(std::vector<TensorView> views, huggingface_views(model));
   ExportedWeights report;
   for (const TensorView& view : views) report.parameters += product(view.shape);
