@@ -38,7 +38,9 @@ class Source : public DcpSource {
 
   Status open_files() {
     for (ManifestFile& file : metadata_.manifest.files) {
-      if (file.name.find('/') != std::string::npos) {
+      constexpr size_t kMostName = 255;
+      if (file.name.empty() || file.name.size() > kMostName ||
+          file.name.find('/') != std::string::npos || one_line(file.name) != file.name) {
         return invalid_input(
             fmt::format("{}: expected the name of a file in the folder, found '{}'", folder_,
                         short_line(file.name)));
