@@ -114,9 +114,10 @@ Result<ConvertReport> write_checkpoint(const TrainingState& state, const Convert
   FileSystem disk;
   const std::string path = checkpoint_path(request.to, manifest.step);
   std::error_code error;
-  if (std::filesystem::exists(std::filesystem::symlink_status(path, error)))
+  if (std::filesystem::exists(std::filesystem::symlink_status(path, error))) {
     return invalid_input(
         fmt::format("{}: expected a folder that does not exist yet, found one", path));
+  }
   const bool made = !std::filesystem::exists(std::filesystem::symlink_status(request.to, error));
   TESSERA_TRY_VOID(begin_checkpoint(disk, request.to, manifest.step));
   std::vector<std::vector<ShardPart>> parts;

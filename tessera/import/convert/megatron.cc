@@ -162,9 +162,10 @@ Result<std::unique_ptr<TensorSource>> megatron_as_huggingface(std::shared_ptr<Te
     const SourceArray* array = theirs->find(before + row->megatron);
     if (array == nullptr && row->otherwise != nullptr)
       array = theirs->find(before + row->otherwise);
-    if (array == nullptr)
+    if (array == nullptr) {
       return error(
           fmt::format("'{}': expected it for {}, found none", before + row->megatron, name));
+    }
     auto [shape, box] = split_of(row->part, heads, view.array_shape, array->shape);
     if (layer) {
       const int64_t layers = array->shape.empty() ? 0 : array->shape[0];

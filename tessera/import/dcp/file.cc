@@ -43,9 +43,10 @@ class ArchiveReader {
     std::map<std::string, Range> out;
     size_t at = 0;
     for (uint64_t i = 0; i < directory.count; ++i) {
-      if (at + kCentralBytes > text.size() || number(text, at, 4) != kCentral)
+      if (at + kCentralBytes > text.size() || number(text, at, 4) != kCentral) {
         return error(fmt::format("{} entries in its directory", directory.count),
                      std::to_string(i));
+      }
       TESSERA_TRY_VOID(add(text, at, out));
     }
     return out;
@@ -84,9 +85,10 @@ class ArchiveReader {
       out = {static_cast<int64_t>(number(large, 48, 8)), static_cast<int64_t>(number(large, 40, 8)),
              number(large, 32, 8)};
     }
-    if (out.bytes < 0 || out.bytes > kMostDirectory)
+    if (out.bytes < 0 || out.bytes > kMostDirectory) {
       return error(fmt::format("a directory of at most {} bytes", kMostDirectory),
                    std::to_string(out.bytes));
+    }
     return out;
   }
 
