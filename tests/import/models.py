@@ -445,7 +445,8 @@ class Sound(nn.Module):
         most, place = x.max(dim=1)
         x = torch.softmax(scores, -1) @ x + (place.to(x.dtype) * 0.01).unsqueeze(1)
         x = x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return F.cross_entropy(self.head(x.mean(1) + most), targets)
+        mixed = torch.einsum("bsc, btc, td -> bd", x, torch.tanh(x), self.head.weight.new_ones(x.shape[1], x.shape[2]))
+        return F.cross_entropy(self.head(x.mean(1) + most + 0.1 * mixed), targets) + torch.einsum("ij,jk", most, self.head.weight.T).pow(2).mean()
 
 
 class GroupedInput(nn.Module):
