@@ -100,9 +100,12 @@ void emit_map(Emitter& e, const std::string& kind, const Value& x, const Value* 
   std::vector<TensorId> inputs = {e.grouped(x, groups)};
   if (weight != nullptr) {
     const bool transposed = kind == kTransposed;
+    const bool in_groups = std::get<int64_t>(attributes.at("groups")) > 1;
     const char* const names[] = {transposed ? "channels" : "filters",
-                                 transposed ? "filters" : "channels", "kernel_1", "kernel_2",
-                                 "kernel_3"};
+                                 transposed  ? "filters"
+                                 : in_groups ? "group_channels"
+                                             : "channels",
+                                 "kernel_1", "kernel_2", "kernel_3"};
     std::vector<Emitter::Group> of_weight;
     for (size_t d = 0; d < weight->dims.size(); ++d)
       of_weight.push_back({weight->dims[d], names[d]});

@@ -202,7 +202,14 @@ Value causal(const Call& call, const Value& x) {
     const Vars keys = e.dims().leaves(scores.dims.back());
     std::erase_if(order, [&](Var leaf) { return holds(keys, leaf); });
     order.insert(order.end(), keys.begin(), keys.end());
-    const Emitter::Slot in = e.exactly(scores, order);
+    Emitter::Slot in = e.exactly(scores, order);
+    // The kind finds its dims by their names, which may be those of another sequence here.
+    const Vars queries = e.dims().leaves(scores.dims[scores.dims.size() - 2]);
+    for (const auto& [leaves, name] : {std::pair(keys, "kv"), std::pair(queries, "seq")}) {
+      if (leaves.size() == 1 && e.name(leaves[0]) != name)
+        in.id = e.op("rename", {in.id}, {{"from", e.name(leaves[0])}, {"to", std::string(name)}},
+                     "rename");
+    }
     e.define(slot, {e.op("causal_mask", {in.id}), in.dims});
   });
   return y;
