@@ -375,12 +375,24 @@ Operands common_operands(Emitter& emitter, const std::vector<Value>& operands, c
   return out;
 }
 
+namespace {
+
+// Returns whether the kind takes operands of these dtypes.
+bool takes(const std::string& kind, const std::vector<Value>& operands, Attributes attributes) {
+  GraphBuilder scalars("scalars");
+  std::vector<TensorId> inputs;
+  for (const Value& x : operands)
+    inputs.push_back(scalars.input(std::to_string(inputs.size()), {}, graph_dtype(x.dtype)));
+  return infer_op(scalars.graph(), kind, inputs, attributes).has_value();
+}
+
+}  // namespace
+
 Result<Value> pointwise(const Call& call, std::string name, std::string kind,
                         std::vector<Value> operands, Attributes attributes) {
   Lowering& lowering = call.lowering();
   const DType dtype = operands.back().dtype;
-  if (!is_floating(dtype) && kind != "add" && kind != "sub" && kind != "mul" && kind != "equal" &&
-      kind != "where" && kind != "cast") {
+  if (!is_floating(dtype) && !takes(kind, operands, attributes)) {
     return invalid_input(fmt::format(
         "an op without a counterpart: expected a floating dtype, found {}", dtype_name(dtype)));
   }
