@@ -43,7 +43,8 @@ struct VerifyOptions {
   std::string optimizer = "adamw";
   std::vector<std::string> assignments;  // settings of keys optimizer.*
   bool no_clip = false, json = false;
-  std::string data;  // written as the key `data` of a run file; empty: random inputs
+  std::string data;     // written as the key `data` of a run file; empty: random inputs
+  std::string weights;  // the parameters of both runs; empty: initial values
 };
 Result<int> run_verify(const VerifyOptions& options);
 

@@ -32,6 +32,9 @@ void add_verify(Commands& commands) {
   command.option("--data", options->data,
                  "What both runs read, as the key data of a run file: "
                  "\"{ nodes = 'data/graphs/cora', part = 'train' }\" (default: random inputs)");
+  command.option("--weights", options->weights,
+                 "Parameters of both runs: a safetensors file, a folder of them, or a checkpoint "
+                 "(default: initial values)");
   command.flag("--no-clip", options->no_clip, "Without clipping of the gradients' norm");
   command.option("--timeout", options->timeout_s, "Seconds that a rank waits for others")
       .at_least(0.001);

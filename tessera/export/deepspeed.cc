@@ -94,10 +94,15 @@ class SpeedWriter {
                     "than stages");
     }
     if (s_.tp > 1) {
-      if (s_.vocabulary && !recipes::scopes_with_vocab(job_.model.graph).empty()) {
+      if (!s_.whole.contains("vocab") && !recipes::scopes_with_vocab(job_.model.graph).empty()) {
         return refuse("tp",
                       "its tensor ranks (AutoTP) share the products of attention and MLP; "
                       "embedding and head stay whole, which the plan cuts by vocab");
+      }
+      if (s_.whole.contains("heads") || s_.whole.contains("ffn")) {
+        return refuse("tp",
+                      "its tensor ranks (AutoTP) share the products of attention and MLP, "
+                      "of which the plan leaves one whole");
       }
       if (s_.sequence_shard) {
         return refuse("sequence_shard",
@@ -252,7 +257,7 @@ Result<ExportSettings> settings_of_deepspeed(const SettingsRequest& request) {
   ExportSettings s;
   TESSERA_TRY(s.tp, number_of(values, "tensor_parallel.autotp_size", 1, 0));
   s.tp = std::max<int64_t>(s.tp, 1);
-  s.vocabulary = s.tp == 1;
+  if (s.tp > 1) s.whole.insert("vocab");
   TESSERA_TRY(s.pp, number_of(values, "pipeline.stages", 1));
   TESSERA_TRY(s.cp, number_of(values, "sequence_parallel_size", 1));
   s.context = s.cp > 1 ? ContextForm::kHeads : ContextForm::kRing;

@@ -254,7 +254,15 @@ TEST(Refusal, names_the_entry_that_no_target_has) {
   EXPECT_EQ(
       error_of("megatron",
                head + "  { ops = \"blocks.*.mlp\", dim = \"ffn\", over = \"tp\" },\n]\n"),
-      "p:5 (ops = \"blocks.*.mlp\", dim = \"ffn\", over = \"tp\"): targets with these degrees "
+      "p:5 (ops = \"blocks.*.mlp\", dim = \"ffn\", over = \"tp\"): megatron cannot express this: "
+      "its tensor ranks also cut attention by heads and embedding, head and loss by vocab, which "
+      "the plan leaves whole");
+  EXPECT_EQ(
+      error_of("megatron",
+               head + "  { ops = \"blocks.1.attn\", dim = \"heads\", over = \"tp\" },\n"
+                      "  { ops = \"blocks.*.mlp\", dim = \"ffn\", over = \"tp\" },\n"
+                      "  { ops = \"{embed,head,loss}\", dim = \"vocab\", over = \"tp\" },\n]\n"),
+      "p:5 (ops = \"blocks.1.attn\", dim = \"heads\", over = \"tp\"): targets with these degrees "
       "have the dim 'heads' of 'blocks.0.attn.q' over tp 2, the plan has it whole");
   EXPECT_THAT(
       error_of("megatron",
@@ -538,7 +546,7 @@ TEST(Reader, computes_the_batch_as_deepspeed_does) {
                       "{\"train_batch_size\": 4, \"train_micro_batch_size_per_gpu\": 1, "
                       "\"tensor_parallel\": {\"autotp_size\": 2}}",
                       4),
-            "dp=2 tp=2 vocabulary=whole batch=2");
+            "dp=2 tp=2 whole=vocab batch=2");
 }
 
 TEST(Reader, takes_what_people_write) {
@@ -688,6 +696,35 @@ def mine() -> Trainer.Config:
                 "--activation_checkpoint.mode full\n",
                 0),
       settings);
+}
+
+// tests/peers runs such files by TorchTitan itself.
+TEST(TorchTitan, leaves_modules_whole_by_shardings_with_named_axes) {
+  const auto plan = [](const std::string& entries) {
+    return "# p\nmesh = { tp = 2 }\nsplit = [ " + entries + " ]\n";
+  };
+  const std::string vocab = R"({ ops = "{embed,head,loss}", dim = "vocab", over = "tp" })",
+                    mlp = R"({ ops = "blocks.*.mlp", dim = "ffn", over = "tp" })",
+                    attention = R"({ ops = "blocks.*.attn", dim = "heads", over = "tp" })";
+  const std::string text = text_of("torchtitan", plan(mlp + "," + vocab), kLlama);
+  EXPECT_THAT(text, HasSubstr("config.override.imports = [\"planned.whole_attention\"]"));
+  EXPECT_THAT(text, HasSubstr("@override(target=GQAttention.Config)"));
+  EXPECT_EQ(text.find("FeedForward"), std::string::npos);
+  EXPECT_EQ(read_text("torchtitan", text, 2, kLlama), "tp=2 whole=heads batch=8 compute=bfloat16");
+  EXPECT_EQ(read_text("torchtitan", text_of("torchtitan", plan(attention + "," + vocab), kLlama), 2,
+                      kLlama),
+            "tp=2 whole=ffn batch=8 compute=bfloat16");
+  EXPECT_THAT(error_of("torchtitan", plan(attention + "," + mlp), kLlama),
+              HasSubstr("its tensor ranks also cut embedding, head and loss by vocab"));
+  EXPECT_THAT(error_of("torchtitan", plan(mlp + "," + vocab), kGpt),
+              HasSubstr("its tensor ranks also cut attention by heads; of Llama alone"));
+  EXPECT_THAT(
+      error_of("megatron", plan(mlp + "," + vocab), kLlama),
+      HasSubstr("its tensor ranks also cut attention by heads, which the plan leaves whole"));
+  const std::string other =
+      "[parallelism]\ntensor_parallel_degree = 2\n[override]\nimports = "
+      "[\"mine.cut_otherwise\"]\n";
+  EXPECT_THAT(read_text("torchtitan", other, 2, kLlama), HasSubstr("override.imports: expected"));
 }
 
 // Embedding and head count as a layer each (distributed/pipeline_parallel.py of TorchTitan 0.3.0):

@@ -117,10 +117,9 @@ class CoreWriter {
   }
 
   Status degrees() {
-    if (!s_.vocabulary) {
-      return refuse("tp",
-                    "its tensor ranks also cut embedding, head and loss by vocab, which the "
-                    "plan leaves whole");
+    if (!s_.whole.empty()) {
+      return refuse("tp", fmt::format("its tensor ranks also cut {}, which the plan leaves whole",
+                                      s_.whole_text()));
     }
     add("tensor-model-parallel-size", std::to_string(s_.tp),
         "ranks that share a layer: heads, ffn and vocab", "tp");

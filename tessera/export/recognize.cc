@@ -68,7 +68,7 @@ class Recognizer {
     TESSERA_TRY_VOID(find_degrees());
     TESSERA_TRY_VOID(find_stages());
     find_context();
-    find_sequence_shard();
+    find_tensor_parts();
     TESSERA_TRY_VOID(find_recompute());
     TESSERA_TRY_VOID(compare());
     TESSERA_TRY_VOID(find_batch());
@@ -418,16 +418,21 @@ class Recognizer {
     if (plan && plan->reorders.empty()) s.token_order = "zigzag";
   }
 
-  void find_sequence_shard() {
+  // Finds what tp leaves whole, and whether it cuts tokens between the ops that it cuts.
+  void find_tensor_parts() {
     ExportSettings& s = out_.settings;
-    bool has_vocab = false, cuts_vocab = false;
-    for (const Op& op : training_->ops()) {
-      has_vocab = has_vocab || (op.phase == Phase::kForward && op.annotation.find("vocab") >= 0);
+    if (s.tp > 1) {
+      for (const char* dim : {"heads", "ffn", "vocab"}) {
+        const auto has = [&](const Op& op) {
+          return op.phase == Phase::kForward && op.annotation.find(dim) >= 0;
+        };
+        if (std::any_of(training_->ops().begin(), training_->ops().end(), has)) s.whole.insert(dim);
+      }
     }
     for (const auto& [axis, part] : parts_.part) {
       if (part != AxisPart::kTp) continue;
       for_each_cut(axis, [&](const Op& op, const std::string& dim, const DimSplit& split) {
-        cuts_vocab = cuts_vocab || dim == "vocab";
+        s.whole.erase(dim);
         if (dim != "seq" || op.block < 0 || is_weighty(op)) return;
         s.sequence_shard = true;
         if (split.entry >= 0) {
@@ -436,7 +441,6 @@ class Recognizer {
         }
       });
     }
-    s.vocabulary = s.tp == 1 || !has_vocab || cuts_vocab;
   }
 
   // ---- recomputation

@@ -135,7 +135,7 @@ std::string ExportSettings::str() const {
                                                       : "context=" + token_order);
   }
   if (sequence_shard) parts.emplace_back("sequence_shard");
-  if (tp > 1 && !vocabulary) parts.emplace_back("vocabulary=whole");
+  if (!whole.empty()) parts.push_back(fmt::format("whole={}", fmt::join(whole, "+")));
   add("chunks", chunks, 1);
   add("schedule", schedule, "1f1b");
   if (!blocks.empty()) parts.push_back(fmt::format("blocks={}", fmt::join(blocks, "+")));
@@ -148,6 +148,14 @@ std::string ExportSettings::str() const {
   add("gradient", dtype_name(gradient), "float32");
   if (bucket_bytes) parts.push_back(fmt::format("bucket_bytes={}", *bucket_bytes));
   return join(parts, " ");
+}
+
+std::string ExportSettings::whole_text() const {
+  std::vector<std::string> parts;
+  if (whole.contains("heads")) parts.emplace_back("attention by heads");
+  if (whole.contains("ffn")) parts.emplace_back("the MLP by ffn");
+  if (whole.contains("vocab")) parts.emplace_back("embedding, head and loss by vocab");
+  return join(parts, " and ");
 }
 
 Result<Plan> plan_of(const ExportSettings& s, const Graph& forward) {
@@ -169,9 +177,7 @@ Result<Plan> plan_of(const ExportSettings& s, const Graph& forward) {
     // Without the loop over the keys' pieces a rank works with the keys of all tokens at once.
     std::erase_if(plan.splits, [](const SplitEntry& split) { return split.dim == "kv"; });
   }
-  if (!s.vocabulary) {
-    std::erase_if(plan.splits, [](const SplitEntry& split) { return split.dim == "vocab"; });
-  }
+  std::erase_if(plan.splits, [&](const SplitEntry& split) { return s.whole.contains(split.dim); });
   TESSERA_TRY_VOID(set_blocks(plan, s, forward));
   set_replicas(plan, s);
   set_rank_order(plan, s);

@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,9 +52,11 @@ struct ExportSettings {
   ContextForm context = ContextForm::kRing;
   std::string token_order = "zigzag";  // for kRing and kGather: "zigzag", "striped", "none"
   bool sequence_shard = false;         // whether tp cuts the tokens between the ops that it cuts
-  bool vocabulary = true;              // whether tp cuts embedding, head and loss by vocab
-  int64_t chunks = 1;                  // number of stages on each place of the pipeline
-  std::string schedule = "1f1b";       // a name of plan/schedule.h
+  // The dims that tp leaves whole, of `heads` (attention), `ffn` (MLP) and `vocab` (embedding, head
+  // and loss), as far as the model has them.
+  std::set<std::string, std::less<>> whole;
+  int64_t chunks = 1;             // number of stages on each place of the pipeline
+  std::string schedule = "1f1b";  // a name of plan/schedule.h
   // By stage, its number of blocks. Empty: even, the first stages one block longer if need be.
   std::vector<int64_t> blocks;
   int64_t micro_batches = 1;
@@ -72,6 +75,8 @@ struct ExportSettings {
   // Returns the settings that differ from the defaults: "pp=2 dp=4 tp=8 micro_batches=16 zero=1
   // recompute=full".
   std::string str() const;
+  // Returns what `whole` names, as text for messages: "attention by heads and the MLP by ffn".
+  std::string whole_text() const;
   friend bool operator==(const ExportSettings&, const ExportSettings&) = default;
 };
 

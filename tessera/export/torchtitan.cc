@@ -105,12 +105,14 @@ class TitanWriter {
           "config.model_spec to your own.\n";
     }
     const bool again = s_.recompute != "none";
+    const char* const end = s_.whole.empty() ? "\n\n\n" : "\n";
     const char* kind = s_.recompute == "full" ? "FullAC" : "SelectiveAC";
     if (again)
       out_ += fmt::format("from torchtitan.distributed.activation_checkpoint import {}\n", kind);
-    out_ += fmt::format("from torchtitan.models.{}.config_registry import {} as recipe\n\n\n",
+    out_ += fmt::format("from torchtitan.models.{}.config_registry import {} as recipe{}",
                         recipe == nullptr ? "llama3" : recipe->module,
-                        recipe == nullptr ? "llama3_8b" : recipe->name);
+                        recipe == nullptr ? "llama3_8b" : recipe->name, end);
+    shardings();
     out_ += "def planned():\n    config = recipe()\n";
   }
 
@@ -176,15 +178,98 @@ class TitanWriter {
     return {};
   }
 
-  Status inside_a_layer() {
-    if (s_.tp > 1 && !s_.vocabulary)
+  // Checks that the modules which the tensor ranks leave whole are of those that TorchTitan can have
+  // whole. Its Embedding takes its table for the rows of this rank wherever there are tensor ranks,
+  // whatever its sharding says (models/common/embedding.py).
+  Status check_whole() const {
+    if (s_.whole.contains("vocab"))
       return refuse("tp", "its tensor ranks also cut embedding, head and loss by vocab");
+    if (s_.whole.empty()) return {};
+    if (job_.model.family != "llama" || spec_number(job_.model, "qk_norm").value_or(0) != 0) {
+      return refuse(
+          "tp", fmt::format("its tensor ranks also cut {}; of Llama alone this export can write "
+                            "modules that they leave whole",
+                            s_.whole_text()));
+    }
+    if (s_.sequence_shard)
+      return refuse("sequence_shard", "modules that its tensor ranks leave whole read all tokens");
+    if (s_.cp > 1)
+      return refuse("cp",
+                    "modules that its tensor ranks leave whole stand beside no context ranks");
+    return {};
+  }
+
+  // Writes the sharding of each module that the tensor ranks leave whole, by named axes. TorchTitan
+  // sets those of all modules when the run begins, and then calls the overrides.
+  void shardings() {
+    if (s_.whole.empty()) return;
+    out_ +=
+        "import spmd_types as spmd\n"
+        "from torchtitan.config import override\n"
+        "from torchtitan.distributed.parallel_dims import MeshAxisName as Axis, SpmdLayout\n";
+    if (s_.whole.contains("heads"))
+      out_ += "from torchtitan.models.common.attention import GQAttention\n";
+    if (s_.whole.contains("ffn"))
+      out_ += "from torchtitan.models.common.feed_forward import FeedForward\n";
+    out_ += fmt::format("from torchtitan.protocols.sharding import {}ShardingConfig\n\n",
+                        s_.whole.contains("heads") ? "LocalMapConfig, " : "");
+    out_ +=
+        "# Equal on all tensor ranks: parameters, and activations [batch, tokens, features].\n"
+        "WEIGHTS = SpmdLayout({Axis.DP: spmd.R, Axis.CP: spmd.R, Axis.TP: spmd.I})\n"
+        "TOKENS = SpmdLayout({Axis.DP: spmd.S(0), Axis.CP: spmd.S(1), Axis.TP: spmd.I})\n"
+        "\n\n"
+        "def shard(module, **layouts):\n"
+        "    setattr(module, \"sharding_config\", ShardingConfig(**layouts))\n"
+        "\n\n"
+        "def shard_product(linear):\n"
+        "    shard(linear, state_shardings={\"weight\": WEIGHTS, \"bias\": WEIGHTS}, "
+        "out_src_shardings=TOKENS)\n";
+    if (s_.whole.contains("heads")) {
+      out_ +=
+          "\n\n@override(target=GQAttention.Config)\n"
+          "def whole_attention(module):\n"
+          "    shard(module, in_src_shardings={\"x_BLD\": TOKENS})\n"
+          "    for name in (\"wqkv\", \"wq\", \"wkv\"):  # in one product or in two\n"
+          "        if hasattr(module.qkv_linear, name):\n"
+          "            shard_product(getattr(module.qkv_linear, name))\n"
+          "    shard_product(module.wo)\n"
+          "    if module.rope is not None:\n"
+          "        shard(module.rope, state_shardings={\"cache\": WEIGHTS})\n"
+          "    heads = {name: TOKENS for name in (\"q_BLNH\", \"k_BLNH\", \"v_BLNH\")}\n"
+          "    shard(module.inner_attention, in_src_shardings=heads, in_dst_shardings=heads,\n"
+          "          out_src_shardings=TOKENS, "
+          "local_map=LocalMapConfig(in_grad_placements=(TOKENS,) * 3))\n"
+          "    return module\n";
+    }
+    if (s_.whole.contains("ffn")) {
+      out_ +=
+          "\n\n@override(target=FeedForward.Config)\n"
+          "def whole_mlp(module):\n"
+          "    shard(module, in_src_shardings={\"x\": TOKENS})\n"
+          "    for product in (module.w1, module.w2, module.w3):\n"
+          "        shard_product(product)\n"
+          "    return module\n";
+    }
+    out_ += "\n\n";
+  }
+
+  Status inside_a_layer() {
+    TESSERA_TRY_VOID(check_whole());
     if (s_.stages_inside)
       return refuse("mesh", "it numbers ranks by pp, dp, cp, tp: replicas are nearer than stages");
     add("parallelism.tensor_parallel_degree", s_.tp, "ranks that share a layer", "tp");
     if (s_.tp > 1) {
       add("parallelism.enable_sequence_parallel", s_.sequence_shard ? "True" : "False",
           "whether tokens are cut over the same ranks between those ops", "sequence_shard");
+    }
+    if (!s_.whole.empty()) {
+      std::vector<std::string> names;
+      for (const TitanWhole& known : kTitanWhole)
+        if (s_.whole.contains(known.dim)) names.push_back(fmt::format("\"{}\"", known.function));
+      add("override.imports", fmt::format("[{}]", join(names, ", ")),
+          "modules that those ranks leave whole", "tp");
+      add("parallelism.spmd_backend", "\"partial_dtensor\"",
+          "the one that has been tried with these modules");
     }
     TESSERA_TRY_VOID(context());
     if (s_.ep > 1 && s_.tp > 1) {

@@ -24,4 +24,13 @@ inline constexpr std::array kTitanSchedules = {
 Result<SaidKeys> scan_torchtitan(const std::string& text);
 Result<ExportSettings> settings_of_torchtitan(const SettingsRequest& request);
 
+// A module that tensor ranks may leave whole: the dim that they do not cut then, and the name of the
+// function that says so in the module `planned` of the writer.
+struct TitanWhole {
+  const char* dim;
+  const char* function;
+};
+inline constexpr std::array<TitanWhole, 2> kTitanWhole{
+    {{"heads", "planned.whole_attention"}, {"ffn", "planned.whole_mlp"}}};
+
 }  // namespace tessera

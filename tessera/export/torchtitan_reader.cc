@@ -46,6 +46,7 @@ class TitanReader {
     TESSERA_TRY(s_.ep, values_.number("parallelism.expert_parallel_degree", 1));
     TESSERA_TRY(const bool sequence, values_.flag("parallelism.enable_sequence_parallel", true));
     s_.sequence_shard = s_.tp > 1 && sequence;
+    TESSERA_TRY_VOID(whole());
     TESSERA_TRY_VOID(experts());
     TESSERA_TRY_VOID(context());
     TESSERA_TRY_VOID(data_parallel());
@@ -57,6 +58,27 @@ class TitanReader {
   }
 
  private:
+  // Reads which modules the tensor ranks leave whole, as the writer says it. Overrides of TorchTitan
+  // itself replace kernels.
+  Status whole() {
+    constexpr const char* kKey = "override.imports";
+    for (const std::vector<std::string>& names : lists_of(values_.text(kKey, ""))) {
+      for (const std::string& name : names) {
+        const auto* const known =
+            std::find_if(kTitanWhole.begin(), kTitanWhole.end(),
+                         [&](const TitanWhole& one) { return name == one.function; });
+        if (known != kTitanWhole.end()) {
+          if (s_.tp > 1) s_.whole.insert(known->dim);
+        } else if (!name.starts_with("torchtitan.overrides.")) {
+          return values_.refuse(kKey,
+                                "overrides of torchtitan.overrides, or planned.whole_attention "
+                                "and planned.whole_mlp: others may change how modules are cut");
+        }
+      }
+    }
+    return {};
+  }
+
   Status experts() const {
     const std::string sizes = values_.text("model_spec", "");
     if (sizes.find("converters") != std::string::npos) {

@@ -288,17 +288,19 @@ Status verify_dims(const Tensor& tensor, const LazyName& where) {
 }
 
 // Checks the sizes of a kind without tables of integers. Only rotary tables may have sizes: a
-// factor of all frequencies, or numbers for a scaling by wavelength (docs/reference/ops.md).
+// factor of all frequencies, or numbers for a scaling by wavelength, or those of YaRN
+// (docs/reference/ops.md).
 Status verify_rotary_scaling(const Tensor& tensor, const LazyName& where) {
   const Init& init = tensor.init;
   const std::vector<int64_t>& s = init.sizes;
   const bool rotary = init.kind == Init::Kind::kRotaryCos || init.kind == Init::Kind::kRotarySin;
   const bool positive = std::all_of(s.begin(), s.end(), [](int64_t size) { return size >= 1; });
-  if (s.empty() || (rotary && positive && (s.size() == 1 || (s.size() == 4 && s[2] > s[1]))))
-    return {};
+  const bool known = s.size() == 1 || (s.size() == 4 && s[2] >= s[1]) ||
+                     (s.size() == 5 && s[2] > s[3] && s[4] <= 2);
+  if (s.empty() || (rotary && positive && known)) return {};
   return invalid_input(
       fmt::format("{}: expected no sizes of {}, or of rotary tables a factor, or factor, low, high "
-                  "above low and positions",
+                  "above low and positions, or factor, positions, fast, slow below fast and 1 or 2",
                   where(), init_name(init.kind)));
 }
 

@@ -58,13 +58,19 @@ class Statistics {
   bool equal_ = true;
 };
 
-Status write_values(const Constant& constant, size_t number, SafetensorsWriter& file,
-                    Statistics& statistics) {
+// Returns the elements as bytes of the constant's dtype.
+std::vector<std::byte> bytes_of(const Constant& constant) {
   const std::vector<double>& values = constant.values;
   std::vector<std::byte> bytes(values.size() * static_cast<size_t>(dtype_bytes(constant.dtype)));
   convert(DType::kFloat64, reinterpret_cast<const std::byte*>(values.data()), constant.dtype,
           bytes.data(), std::ssize(values));
-  statistics.add(values.data(), std::ssize(values));
+  return bytes;
+}
+
+Status write_values(const Constant& constant, size_t number, SafetensorsWriter& file,
+                    Statistics& statistics) {
+  const std::vector<std::byte> bytes = bytes_of(constant);
+  statistics.add(constant.values.data(), std::ssize(constant.values));
   return file.write(number, 0, std::ssize(bytes), bytes.data());
 }
 
@@ -138,27 +144,38 @@ Status write_weights(const Archive& archive, Lowered& lowered, const std::string
   return {};
 }
 
-// Writes module.safetensors (pt2/state.h): those arrays of the module's state that are not
-// parameters of the graph, and in its metadata the names of the others.
-Status write_state(const Archive& archive, const pt2::Program& program, const Lowered& lowered,
-                   const std::string& path) {
-  std::vector<pt2::StateArray> state;
-  std::vector<ArrayEntry> arrays;
-  std::vector<const Payload*> payloads;
+// The arrays of a module's state: those that are parameters of the graph, and the others.
+struct StateParts {
+  std::vector<pt2::StateArray> parameters;
+  std::vector<std::pair<std::string, const Payload*>> others;
+};
+StateParts state_parts(const pt2::Program& program, const Lowered& lowered) {
+  StateParts parts;
   for (const auto& [name, payload] : program.payloads) {
     if (!payload.state) continue;
     const auto parameter = lowered.parameters.find(pt2::identity(payload));
     if (parameter != lowered.parameters.end()) {
-      state.push_back({name, payload.meta.sizes, parameter->second});
-      continue;
+      parts.parameters.push_back({name, payload.meta.sizes, parameter->second});
+    } else {
+      parts.others.emplace_back(name, &payload);
     }
-    arrays.push_back({.name = name, .dtype = payload.meta.dtype, .shape = payload.meta.sizes});
-    payloads.push_back(&payload);
   }
-  TESSERA_TRY(SafetensorsWriter file,
-              SafetensorsWriter::create(path, std::move(arrays), pt2::state_metadata(state)));
-  for (size_t i = 0; i < payloads.size(); ++i)
-    TESSERA_TRY_VOID(write_payload(archive, *payloads[i], i, file, nullptr));
+  return parts;
+}
+
+// Writes module.safetensors (pt2/state.h): those arrays of the module's state that are not
+// parameters of the graph, and in its metadata the names of the others.
+Status write_state(const Archive& archive, const pt2::Program& program, const Lowered& lowered,
+                   const std::string& path) {
+  const StateParts parts = state_parts(program, lowered);
+  std::vector<ArrayEntry> arrays;
+  for (const auto& [name, payload] : parts.others)
+    arrays.push_back({.name = name, .dtype = payload->meta.dtype, .shape = payload->meta.sizes});
+  TESSERA_TRY(
+      SafetensorsWriter file,
+      SafetensorsWriter::create(path, std::move(arrays), pt2::state_metadata(parts.parameters)));
+  for (size_t i = 0; i < parts.others.size(); ++i)
+    TESSERA_TRY_VOID(write_payload(archive, *parts.others[i].second, i, file, nullptr));
   return file.finish();
 }
 
@@ -233,6 +250,22 @@ Result<ImportReport> import_archive(const ImportRequest& request) {
   return report;
 }
 
+// Returns a safetensors file of the parameters that the import has computed; "" if there are none.
+std::string constants_file(const Lowered& lowered) {
+  std::vector<ArrayEntry> arrays;
+  std::vector<std::byte> values;
+  for (const Weight& weight : lowered.weights) {
+    if (weight.payload) continue;
+    const Tensor& tensor = lowered.graph.tensor(lowered.graph.find_tensor(weight.name));
+    arrays.push_back({.name = weight.name, .dtype = tensor.dtype, .shape = tensor.shape()});
+    const std::vector<std::byte> bytes = bytes_of(weight.values);
+    values.insert(values.end(), bytes.begin(), bytes.end());
+  }
+  if (arrays.empty()) return "";
+  std::string file = layout_safetensors(std::move(arrays)).head;
+  return file.append(reinterpret_cast<const char*>(values.data()), values.size());
+}
+
 bool is_archive(const std::string& path) {
   return path.ends_with(".pt2") && !std::filesystem::is_directory(path);
 }
@@ -240,6 +273,12 @@ bool is_archive(const std::string& path) {
 }  // namespace
 
 Result<std::string> archive_graph(const std::string& path, const std::string& keys, int64_t batch) {
+  TESSERA_TRY(ArchivedModule module, archived_module(path, keys, batch));
+  return std::move(module.graph);
+}
+
+Result<ArchivedModule> archived_module(const std::string& path, const std::string& keys,
+                                       int64_t batch) {
   const Importer importer = pt2_importer();
   std::map<std::string, std::string> settings;
   if (!keys.empty()) {
@@ -254,7 +293,11 @@ Result<std::string> archive_graph(const std::string& path, const std::string& ke
   TESSERA_TRY(const pt2::Program program, pt2::read_program(archive, sizes));
   TESSERA_TRY(Lowered lowered, lowered_graph(path, archive, program, options));
   set_initial_values(lowered);
-  return to_text(lowered.graph);
+  ArchivedModule module{to_text(lowered.graph), {}, {}, constants_file(lowered)};
+  StateParts parts = state_parts(program, lowered);
+  module.state = std::move(parts.parameters);
+  for (const auto& [name, payload] : parts.others) module.others.push_back(name);
+  return module;
 }
 
 Importer pt2_importer() {

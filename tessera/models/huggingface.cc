@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 #include <utility>
 
@@ -19,7 +20,7 @@ namespace tessera {
 const std::vector<huggingface::ModelType>& huggingface::model_types() {
   static const std::vector<ModelType> types = [] {
     std::vector<ModelType> all = gpts();
-    for (auto& some : {decoders(), encoders(), planned_decoders()})
+    for (auto& some : {decoders(), encoders(), recent_decoders(), planned_decoders()})
       all.insert(all.end(), some.begin(), some.end());
     return all;
   }();
@@ -101,11 +102,16 @@ std::string write_type(const ModelType& type, const Keys& keys, OrderedJson& out
   }
   for (const ModelKeyText& key : find_family(type.family)->keys) {
     const std::string& value = of(keys, key.name);
-    if (value != key.value && !said.contains(key.name) && !keys_of_use().contains(key.name))
+    const bool covered = said.contains(key.name) || keys_of_use().contains(key.name) ||
+                         (said.contains("rope_scaling") && yarn_says(keys, key.name));
+    if (value != key.value && !covered)
       return fmt::format("{}={}, found {}", key.name, key.value, value);
   }
-  if (type.write != nullptr) type.write(keys, out);
+  if (type.write != nullptr) {
+    if (std::string why = type.write(keys, out); !why.empty()) return why;
+  }
   if (type.spell != nullptr) type.spell(keys, out);
+  if (!type.also.is_null()) out.update(type.also);
   return "";
 }
 
@@ -178,6 +184,14 @@ void read_all(const ModelType& type, ConfigReader& reader) {
   if (type.read != nullptr) type.read(reader);
 }
 
+// Returns the text in which infinite numbers, which Python writes as the bare word Infinity though
+// JSON has no such numbers, are written as transformers 5 writes them.
+std::string with_infinities(std::string_view text) {
+  static const std::regex kInfinity(R"(([\s,:\[])Infinity(?=\s*[,\]}]))");
+  if (text.find("Infinity") == std::string_view::npos) return std::string(text);
+  return std::regex_replace(std::string(text), kInfinity, R"($1{"__float__": "Infinity"})");
+}
+
 Result<Keys> keys_of(std::string_view text, std::string_view file) {
   TESSERA_TRY(HuggingFaceModel model, parse_huggingface_config(text, file));
   Keys keys;
@@ -210,7 +224,7 @@ std::vector<std::string> huggingface_keys(const std::string& model_type) {
 }
 
 Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::string_view file) {
-  const std::optional<json> parsed = parse_json(text);
+  const std::optional<json> parsed = parse_json(with_infinities(text));
   if (!parsed || !parsed->is_object()) return no_object(file);
   const json config = language_model(*parsed);
   const ModelType* type = type_of(config);
@@ -233,8 +247,7 @@ Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::st
         fmt::format("only the language model of text_config is read{}", other_parts(*parsed)));
   }
   read_all(*type, reader);
-  TESSERA_TRY(HuggingFaceModel model, reader.finish(type->family));
-  model.unnamed = type->unnamed;
+  TESSERA_TRY(HuggingFaceModel model, reader.finish(*type));
   model.stored_dtype = dtype_of(config);
   return model;
 }
@@ -258,7 +271,7 @@ Result<std::string> change_huggingface_config(std::string_view text, std::string
                                               const ModelArguments& changes) {
   TESSERA_TRY(Keys wanted, keys_of(text, file));
   for (const auto& [key, value] : changes) wanted[key] = value;
-  auto parsed = parse_ordered_json(text);
+  auto parsed = parse_ordered_json(with_infinities(text));
   const ModelType* type = parsed && parsed->is_object() ? type_of(*parsed) : nullptr;
   if (type == nullptr) return no_object(file);
   ModelArguments next = changes;  // in later passes: keys whose values changed as a result
@@ -284,7 +297,7 @@ Result<std::string> spell_huggingface_config(std::string_view text, std::string_
                                              std::string_view spec, DType dtype) {
   TESSERA_TRY(const Call call, parse_call(spec));
   const Keys keys(call.arguments.begin(), call.arguments.end());
-  const auto parsed = parse_ordered_json(text);
+  const auto parsed = parse_ordered_json(with_infinities(text));
   const ModelType* type = parsed && parsed->is_object() ? type_of(*parsed) : nullptr;
   if (type == nullptr) return no_object(file);
   OrderedJson out = *parsed;
@@ -298,12 +311,18 @@ Result<std::string> spell_huggingface_config(std::string_view text, std::string_
   return out == *parsed ? std::string(text) : out.dump(2) + "\n";
 }
 
-Result<std::string> huggingface_config(std::string_view spec, DType dtype) {
+Result<std::string> huggingface_config(std::string_view spec, DType dtype,
+                                       std::string_view preferred) {
   TESSERA_TRY(const Call call, parse_call(spec));
   const Keys keys(call.arguments.begin(), call.arguments.end());
+  std::vector<const ModelType*> types;
+  for (const ModelType& type : model_types())
+    if (type.family == call.name && type.unnamed.empty()) types.push_back(&type);
+  std::stable_partition(types.begin(), types.end(),
+                        [&](const ModelType* type) { return type->name == preferred; });
   Texts reasons;
-  for (const ModelType& type : model_types()) {
-    if (type.family != call.name || !type.unnamed.empty()) continue;
+  for (const ModelType* each : types) {
+    const ModelType& type = *each;
     OrderedJson out;
     const std::string why = write_type(type, keys, out);
     if (why.empty()) {

@@ -55,9 +55,11 @@ Result<std::string> spell_huggingface_config(std::string_view text, std::string_
                                              std::string_view spec, DType dtype);
 
 // Returns the text of a config.json for the spec, which has every key of its family (Model::spec).
-// It uses the first model type that computes the same function. `dtype` is the dtype of the
+// It uses the model type `preferred` if that computes the same function, else the first one that
+// does. `dtype` is the dtype of the
 // weights. Keys that only matter in training are left out: dropout, ends of documents, slots of
 // experts. If no model type has all other keys, returns an error that names the missing key.
-Result<std::string> huggingface_config(std::string_view spec, DType dtype);
+Result<std::string> huggingface_config(std::string_view spec, DType dtype,
+                                       std::string_view preferred = "");
 
 }  // namespace tessera

@@ -9,20 +9,30 @@
 namespace tessera {
 namespace {
 
+// Returns whether block `layer`, counted from 0, is one of those that `every` names.
+bool is_every(int64_t every, int64_t layer) { return every > 0 && (layer + 1) % every == 0; }
+
+// `heads` are the options of blocks without a window, `windowed` those of the others.
 TensorId llama_block(GraphBuilder& g, TensorId x, const LlamaConfig& config,
-                     const AttentionOptions& heads, const FeedForward& feed_forward,
-                     int64_t layer) {
+                     const AttentionOptions& heads, const AttentionOptions& windowed,
+                     const FeedForward& feed_forward, int64_t layer) {
   g.push(fmt::format("blocks.{}", layer));
   const bool before = config.norms != "after", after = config.norms != "before";
-  TensorId h = before ? rms_norm(g, "ln_1", x, config.eps) : x;
-  AttentionOptions options = heads;
-  if (config.full_every > 0 && (layer + 1) % config.full_every == 0) options.window = 0;
+  const auto norm = [&](const char* name, TensorId of) {
+    return rms_norm(g, name, of, config.eps, config.norms_shifted);
+  };
+  TensorId h = before ? norm("ln_1", x) : x;
+  AttentionOptions options = is_every(config.full_every, layer) ? heads : windowed;
+  if (is_every(config.unturned_every, layer)) {
+    options.rotary_cos = options.rotary_sin = {};
+    if (config.qk_norm_over == "turned") options.head_norm = false;
+  }
   h = attention(g, "attn", h, options);
-  if (after) h = rms_norm(g, "ln_1_after", h, config.eps);
+  if (after) h = norm("ln_1_after", h);
   x = g.op1("attn.residual", "add", {x, h});
-  h = before ? rms_norm(g, "ln_2", x, config.eps) : x;
-  FeedForwardOptions products = {heads.in,     heads.out, config.activation,
-                                 config.gated, after,     config.eps};
+  h = before ? norm("ln_2", x) : x;
+  FeedForwardOptions products = {heads.in, heads.out,  config.activation,   config.gated,
+                                 after,    config.eps, config.norms_shifted};
   products.in.bias = products.out.bias = false;
   if (!config.lora_mlp) products.in.lora = products.out.lora = 0;
   x = feed_forward(g, x, h, products);
@@ -49,6 +59,14 @@ std::vector<ModelKey> model_keys(LlamaConfig& config) {
        {},
        0},
       {"kv_rank", &config.kv_rank, "the same of keys and values", {}, {}, 0},
+      {"rope_dim",
+       &config.rope_dim,
+       "of latent attention: elements of a head that carry positions, whose keys all heads share "
+       "(DeepSeek-V3: 64); 0: whole heads come from the ranks",
+       {},
+       {},
+       0},
+      {"value_dim", &config.value_dim, "width of a head of the values; 0: head_dim", {}, {}, 0},
       {"lora",
        &config.lora,
        "rank of trained factors beside attention's products (LoRA), all else is left as it is; 0: "
@@ -59,12 +77,25 @@ std::vector<ModelKey> model_keys(LlamaConfig& config) {
       {"lora_mlp", &config.lora_mlp, "1: factors beside the MLP's products too"},
       {"qkv_bias", &config.qkv_bias, "1: queries, keys and values have biases (Qwen 2)"},
       {"out_bias", &config.out_bias, "1: attention's last product has a bias"},
-      {"qk_norm", &config.qk_norm, "1: RMS norms of each head's queries and keys (Qwen 3)"},
+      {"qk_norm", &config.qk_norm, "1: RMS norms of queries and keys (Qwen 3)"},
+      {"qk_norm_over",
+       &config.qk_norm_over,
+       "whether these norms are of each head, of all heads of a token (OLMo 2), or of each head "
+       "without weights in blocks with positions (Llama 4)",
+       {},
+       {"head", "all", "turned"}},
+      {"sinks", &config.sinks, "1: each query head has one more score, without a value (gpt-oss)"},
       window_key(config.window),
+      {"chunk",
+       &config.chunk,
+       "tokens of a chunk, which attend to each other alone (Llama 4: 8192); 0: all tokens",
+       {},
+       {},
+       0},
       {"full_every",
        &config.full_every,
-       "every so many blocks one attends to all tokens, the others have the window (Gemma 3: 6); "
-       "0: all have it",
+       "every so many blocks one attends to all tokens, the others have the window, or the chunks "
+       "(Gemma 3: 6); 0: all have them",
        {},
        {},
        0},
@@ -73,6 +104,11 @@ std::vector<ModelKey> model_keys(LlamaConfig& config) {
        "where a block has norms: on what enters attention and MLP, or on what leaves them",
        {},
        {"before", "after", "both"}},
+      {"norms_shifted", &config.norms_shifted, "1: weights of norms are added to one (Gemma)"},
+      {"embed_scale", &config.embed_scale, "factor of the token embedding"},
+      {"score_scale", &config.score_scale, "factor of attention's scores; 0: 1 / sqrt(head_dim)"},
+      {"score_cap", &config.score_cap, "soft cap of attention's scores (Gemma 2: 50); 0: none"},
+      {"logit_cap", &config.logit_cap, "soft cap of the logits (Gemma 2: 30); 0: none"},
       {"activation",
        &config.activation,
        "of the MLP",
@@ -83,7 +119,34 @@ std::vector<ModelKey> model_keys(LlamaConfig& config) {
       {"theta", &config.theta, "base of the rotary positions"},
       {"rope_scaling", &config.rope_scaling,
        "of rotary frequencies; 1: none; 8: all are divided by 8; 8-1-4-8192 (factor, low, high, "
-       "positions): those of long waves (Llama 3.1)"},
+       "positions): those of long waves (Llama 3.1); 40-4096-32-1-1 (factor, positions, fast, slow, "
+       "whole): YaRN"},
+      {"rotary_dim",
+       &config.rotary_dim,
+       "elements of a head that positions turn, the first ones; 0: all",
+       {},
+       {},
+       0},
+      {"rotary_pairs",
+       &config.rotary_pairs,
+       "which elements of a head are turned together: i and i + half, or 2 i and 2 i + 1",
+       {},
+       {"halves", "neighbours"}},
+      {"window_theta", &config.window_theta,
+       "base of the positions of blocks with a window, which are not scaled; 0: as the others"},
+      {"unturned_every",
+       &config.unturned_every,
+       "every so many blocks one has no rotary positions (SmolLM 3: 4); 0: all have them",
+       {},
+       {},
+       0},
+      {"scores_rise_at",
+       &config.scores_rise_at,
+       "position from which scores of these blocks are larger (Llama 4: 8192), which is not "
+       "computed, so that sequences must be shorter; 0: nowhere",
+       {},
+       {},
+       0},
       {"tied", &config.tied, "1: the head uses the token embedding"},
       {"eps", &config.eps, "epsilon of the RMS norms"},
       {"dtype", &config.dtype, "of parameters and activations"},
@@ -111,18 +174,52 @@ Status complete(LlamaConfig& config, std::string_view family) {
     return model_error(family,
                        fmt::format("head_dim={} must be even (rotary positions)", config.head_dim));
   }
+  if (config.rotary_dim % 2 != 0 || config.rotary_dim > config.head_dim) {
+    return model_error(family, fmt::format("rotary_dim={} must be even and at most head_dim={}",
+                                           config.rotary_dim, config.head_dim));
+  }
+  if (config.rope_dim > 0 && (config.kv_rank == 0 || config.rope_dim % 2 != 0 ||
+                              config.rope_dim >= config.head_dim || config.rotary_dim > 0)) {
+    return model_error(
+        family, fmt::format("rope_dim={} wants latent attention (kv_rank), must be even and below "
+                            "head_dim={}, and goes without rotary_dim",
+                            config.rope_dim, config.head_dim));
+  }
+  if (config.qk_norm_over != "head" && (!config.qk_norm || config.norms_shifted)) {
+    return model_error(family, fmt::format("qk_norm_over={} wants qk_norm=1 and norms_shifted=0",
+                                           config.qk_norm_over));
+  }
+  for (const auto& [key, value] : {std::pair{"score_scale", config.score_scale},
+                                   {"score_cap", config.score_cap},
+                                   {"logit_cap", config.logit_cap},
+                                   {"window_theta", config.window_theta}}) {
+    if (!(value >= 0)) return model_error(family, fmt::format("{}={} must be at least 0", key, value));
+  }
   if (config.lora_mlp && config.lora == 0) {
     return model_error(family, "lora_mlp=1 wants a rank, as lora=16");
   }
   TESSERA_TRY_VOID(check_eod(family, config.eod, config.vocab));
   const std::vector<int64_t>& scaling = config.rope_scaling;
-  if (scaling.size() != 1 && (scaling.size() != 4 || scaling[2] <= scaling[1])) {
+  const bool yarn = scaling.size() == 5 && scaling[2] > scaling[3] && scaling[4] <= 2;
+  if (scaling.size() != 1 && !yarn && (scaling.size() != 4 || scaling[2] < scaling[1])) {
     return model_error(family,
                        "rope_scaling must be a factor, or factor-low-high-positions with high "
-                       "above low");
+                       "above low, or factor-positions-fast-slow-whole with fast above slow and "
+                       "whole 1 or 2");
   }
-  if (config.full_every > 0 && config.window == 0) {
-    return model_error(family, "full_every wants a window for the other blocks, as window=1024");
+  if (config.full_every > 0 && config.window == 0 && config.chunk == 0) {
+    return model_error(family,
+                       "full_every wants a window for the other blocks, as window=1024, or chunks");
+  }
+  if (config.chunk > 0 && (config.window > 0 || config.eod >= 0))
+    return model_error(family, "chunk goes without window and eod");
+  if (config.chunk > 0 && config.seq > config.chunk && config.seq % config.chunk != 0) {
+    return model_error(family, fmt::format("seq={} must be a multiple of chunk={}, or at most that",
+                                           config.seq, config.chunk));
+  }
+  if (config.scores_rise_at > 0 && config.seq >= config.scores_rise_at) {
+    return model_error(family, fmt::format("seq={} must be below scores_rise_at={}", config.seq,
+                                           config.scores_rise_at));
   }
   if (config.theta <= 0) {
     return model_error(family, fmt::format("theta={} must be above 0", config.theta));
@@ -134,7 +231,7 @@ TensorId add_mlp(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptio
                  int64_t width) {
   h = feed_forward(g, "mlp", h,
                    {width, options.activation, options.in, options.out, options.gated});
-  if (options.norm_after) h = rms_norm(g, kNormAfter, h, options.eps);
+  if (options.norm_after) h = rms_norm(g, kNormAfter, h, options.eps, options.norm_shifted);
   return g.op1("mlp.residual", "add", {x, h});
 }
 
@@ -157,19 +254,44 @@ void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
   heads.kv_rank = config.kv_rank;
   heads.eps = config.eps;
   heads.head_norm = config.qk_norm;
-  // 0 if the window has all positions
-  heads.window = config.window < config.seq ? config.window : 0;
+  heads.norm_over_heads = config.qk_norm_over == "all";
+  if (config.qk_norm_over == "turned") {
+    heads.head_norm_gain = g.buffer("rotary.ones", {{"head_dim", config.head_dim}},
+                                    {Init::Kind::kOnes}, config.dtype);
+  }
+  heads.norm_shifted = config.norms_shifted;
+  heads.rope_dim = config.rope_dim;
+  heads.value_dim = config.value_dim;
+  heads.scale = config.score_scale;
+  heads.softcap = config.score_cap;
+  heads.sinks = config.sinks;
+  heads.rotary_neighbours = config.rotary_pairs == "neighbours";
   heads.segments = document_numbers(g, config.eod, batch, config.seq);
-  add_rotary_tables(g, heads, config.seq, config.theta, config.dtype, config.rope_scaling);
+  int64_t turned = config.head_dim;
+  if (config.rope_dim > 0) turned = config.rope_dim;
+  if (config.rotary_dim > 0) turned = config.rotary_dim;
+  add_rotary_tables(g, heads, config.seq, turned, config.theta, config.dtype, config.rope_scaling);
+  AttentionOptions windowed = heads;
+  // 0 if the window has all positions
+  windowed.window = config.window < config.seq ? config.window : 0;
+  windowed.chunk = config.chunk < config.seq ? config.chunk : 0;
+  if (config.window > 0 && config.window_theta > 0) {
+    add_rotary_tables(g, windowed, config.seq, turned, config.window_theta, config.dtype, {1},
+                      "rotary_window");
+  }
   const TensorId table =
       g.parameter("embed.token.weight", {vocab, hidden}, normal(kDeviation), config.dtype);
   TensorId x = g.op1("embed.token", "embedding", {tokens, table});
+  if (config.embed_scale != 1)
+    x = g.op1("embed.scale", "scale", {x}, {{"factor", config.embed_scale}});
   before_blocks();
   for (int64_t layer = 0; layer < config.layers && g.ok(); ++layer) {
-    x = llama_block(g, x, config, heads, feed_forward, layer);
+    x = llama_block(g, x, config, heads, windowed, feed_forward, layer);
   }
-  x = rms_norm(g, "final.ln", x, config.eps);
-  cross_entropy_loss(g, output_head(g, x, table, config.tied, vocab, normal(kDeviation)), targets);
+  x = rms_norm(g, "final.ln", x, config.eps, config.norms_shifted);
+  TensorId logits = output_head(g, x, table, config.tied, vocab, normal(kDeviation));
+  if (config.logit_cap > 0) logits = soft_cap(g, "head.capped", logits, config.logit_cap);
+  cross_entropy_loss(g, logits, targets);
 }
 
 Result<Graph> build_llama(const LlamaConfig& config, int64_t batch) {

@@ -27,16 +27,37 @@ struct LlamaConfig {
   int64_t ffn = 0;
   int64_t q_rank = 0, kv_rank = 0;          // latent attention (nn.h); 0: none
   bool qkv_bias = false, out_bias = false;  // in attention's products
-  bool qk_norm = false;                     // RMS norms of each head's queries and keys (nn.h)
+  int64_t rope_dim = 0;                     // of latent attention (nn.h)
+  int64_t value_dim = 0;                    // width of a head of the values; 0: head_dim
+  bool qk_norm = false;                     // RMS norms of queries and keys (nn.h)
+  // Over each "head"; over "all" heads of a token; of each head, without weights, and only in blocks
+  // with rotary positions ("turned").
+  std::string qk_norm_over = "head";
+  bool sinks = false;                       // one more score of each query head (nn.h)
   double theta = 10000;
   std::vector<int64_t> rope_scaling = {1};  // scaling of rotary frequencies (nn.h)
+  // Elements of a head that are rotated, the first ones; 0: all. With latent attention rope_dim says
+  // it.
+  int64_t rotary_dim = 0;
+  std::string rotary_pairs = "halves";  // or "neighbours": pairs (2 i, 2 i + 1)
+  double window_theta = 0;  // theta of blocks with a window, without scaling; 0: as the others
+  // Blocks whose number (from 1) is a multiple of this have no rotary positions; 0: all have them.
+  int64_t unturned_every = 0;
+  // From this position on, scores of blocks without rotary positions are larger (Llama 4). That is
+  // not computed: sequences must end before. 0: they are not larger.
+  int64_t scores_rise_at = 0;
   int64_t window = 0;                       // 0: none
+  int64_t chunk = 0;                        // tokens that attend to each other (nn.h); 0: all
   // Blocks whose number (from 1) is a multiple of this attend to all tokens, the others have the
-  // window; 0: all blocks have the window.
+  // window, or the chunks; 0: all blocks have them.
   int64_t full_every = 0;
   // Where a block has norms: "before" attention and MLP, "after" them (on what they add to the
   // residual stream), or "both".
   std::string norms = "before";
+  bool norms_shifted = false;  // the weights of norms are added to one (Gemma)
+  double embed_scale = 1;      // factor of the token embedding
+  double score_scale = 0;      // factor of attention's scores; 0: 1 / sqrt(head_dim)
+  double score_cap = 0, logit_cap = 0;  // soft caps c tanh(x / c) of scores and logits; 0: none
   std::string activation = "silu";  // of the MLP: "silu", "gelu", "gelu_erf", "relu", "relu2"
   bool gated = true;                // whether the MLP multiplies the activation by a second product
   int64_t eod = -1;                 // the token that ends a document; -1: none (gpt.h)
@@ -67,6 +88,7 @@ struct FeedForwardOptions {
   // Whether a norm, the op kNormAfter, follows before the result joins the residual stream.
   bool norm_after = false;
   double eps = 1e-5;
+  bool norm_shifted = false;  // rms_norm() of nn.h
 };
 // A function that makes the second half of a block. From the residual stream x and its norm h, both
 // [batch, seq, hidden], it makes the new residual stream.

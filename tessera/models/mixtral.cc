@@ -12,16 +12,30 @@ namespace tessera {
 namespace {
 
 // Makes one product for each expert: h [experts, batch, capacity, in] times a weight [experts,
-// in, out].
+// in, out], plus a bias [experts, out] if `biased`.
 TensorId experts_linear(GraphBuilder& g, const std::string& name, TensorId h, const Dim& experts,
-                        const Dim& in, const Dim& out, const Init& init) {
+                        const Dim& in, const Dim& out, const Init& init, bool biased) {
   const TensorId weight =
       g.parameter(name + ".weight", {experts, in, out}, init, g.tensor(h).dtype);
   g.publish(weight, fmt::format("{} {} {}", experts.name, out.name, in.name));
+  std::vector<TensorId> operands = {h, weight};
+  if (biased) {
+    operands.push_back(
+        g.parameter(name + ".bias", {experts, out}, {Init::Kind::kZeros}, g.tensor(h).dtype));
+  }
   const std::string spec =
-      fmt::format("experts batch capacity {0}+, experts {0} {1} -> experts batch capacity {1}",
-                  in.name, out.name);
-  return g.op1(name, "einsum", {h, weight}, {{"spec", spec}});
+      fmt::format("experts batch capacity {0}+, experts {0} {1}{2} -> experts batch capacity {1}",
+                  in.name, out.name, biased ? ", experts " + out.name : "");
+  return g.op1(name, "einsum", operands, {{"spec", spec}});
+}
+
+// Applies the activation to the gate of an expert: activation(alpha x) / alpha, of x up to a limit.
+TensorId activated(GraphBuilder& g, TensorId x, const MixtureOptions& config) {
+  const double alpha = config.form.gate_alpha, limit = config.form.gate_limit;
+  if (limit > 0) x = g.op1("gate_limit", "clamp", {x}, {{"max", limit}});
+  if (alpha != 1) x = g.op1("gate_alpha", "scale", {x}, {{"factor", alpha}});
+  x = g.op1("act", config.activation, {x});
+  return alpha == 1 ? x : g.op1("act_alpha", "scale", {x}, {{"factor", 1 / alpha}});
 }
 
 // Makes `coefficient` times the mean of `values` [batch].
@@ -65,14 +79,48 @@ TensorId weights_at_experts(GraphBuilder& g, TensorId slot, TensorId weight,
 TensorId experts_inner(GraphBuilder& g, TensorId slots, const Dim& inner, const Init& init,
                        const MixtureOptions& config) {
   const Dim experts = {"experts", config.experts}, ffn = {"ffn", config.ffn};
-  if (!config.gated) {
-    return g.op1("act", config.activation,
-                 {experts_linear(g, "up", slots, experts, inner, ffn, init)});
-  }
-  const TensorId gate = experts_linear(g, "gate", slots, experts, inner, ffn, init);
-  const TensorId act = g.op1("act", config.activation, {gate});
-  const TensorId up = experts_linear(g, "up", slots, experts, inner, ffn, init);
+  const bool biased = config.form.expert_bias;
+  if (!config.gated)
+    return activated(g, experts_linear(g, "up", slots, experts, inner, ffn, init, biased), config);
+  const TensorId gate = experts_linear(g, "gate", slots, experts, inner, ffn, init, biased);
+  const TensorId act = activated(g, gate, config);
+  TensorId up = experts_linear(g, "up", slots, experts, inner, ffn, init, biased);
+  const double limit = config.form.gate_limit, shift = config.form.up_shift;
+  if (limit > 0) up = g.op1("up_limit", "clamp", {up}, {{"min", -limit}, {"max", limit}});
+  if (shift != 0) up = g.op1("up_shift", "shift", {up}, {{"by", shift}});
   return g.op1("mul", "mul", {act, up});
+}
+
+// Makes the router's scores of each expert from its logits [batch, seq, experts].
+TensorId router_scores(GraphBuilder& g, TensorId logits, const MixtureOptions& config) {
+  const bool softmax = config.form.scores == "softmax";
+  return g.op1("probabilities", config.form.scores, {logits},
+               softmax ? Attributes{{"dim", std::string("experts")}} : Attributes{});
+}
+
+// Chooses the experts of each token. Returns the outputs of moe_route, the weights multiplied by
+// their factor.
+std::vector<TensorId> choose_experts(GraphBuilder& g, TensorId scores,
+                                     const MixtureOptions& config) {
+  const MixtureForm& form = config.form;
+  std::vector<TensorId> operands = {scores};
+  if (form.choice_bias) {
+    const bool trains = g.trains();
+    g.set_trains(false);
+    operands.push_back(g.parameter("route.bias", {{"experts", config.experts}},
+                                   {Init::Kind::kZeros}, g.tensor(scores).dtype));
+    g.set_trains(trains);
+  }
+  std::vector<TensorId> route = g.op("route", "moe_route", operands,
+                                     {{"top_k", config.top_k},
+                                      {"capacity", config.capacity},
+                                      {"normalize", int64_t{config.normalize}},
+                                      {"groups", form.groups},
+                                      {"top_groups", form.top_groups},
+                                      {"group_best", form.group_best}});
+  if (form.route_scale != 1 && route.size() == 4)
+    route[1] = g.op1("weight", "scale", {route[1]}, {{"factor", form.route_scale}});
+  return route;
 }
 
 }  // namespace
@@ -89,27 +137,28 @@ TensorId mixture_of_experts(GraphBuilder& g, TensorId x, TensorId h,
   const Dim hidden = {"hidden", size_of(g, h, "hidden")};
   const Dim inner = config.latent > 0 ? Dim{"latent", config.latent} : hidden;
   g.push("moe");
-  const TensorId logits = linear(g, "router", h, {"hidden"}, {experts}, options.in);
-  const TensorId probabilities =
-      g.op1("probabilities", "softmax", {logits}, {{"dim", std::string("experts")}});
-  const std::vector<TensorId> route = g.op("route", "moe_route", {probabilities},
-                                           {{"top_k", config.top_k},
-                                            {"capacity", config.capacity},
-                                            {"normalize", int64_t{config.normalize}}});
+  LinearOptions router = options.in;
+  router.bias = config.form.router_bias;
+  const TensorId logits = linear(g, "router", h, {"hidden"}, {experts}, router);
+  const TensorId probabilities = router_scores(g, logits, config);
+  const std::vector<TensorId> route = choose_experts(g, probabilities, config);
   if (route.size() != 4) return {};
   const TensorId slot = route[0], weight = route[1], load = route[2];
   const TensorId tokens =
       config.latent > 0 ? linear(g, "narrow", h, {"hidden"}, {inner}, options.in) : h;
-  const TensorId sent = g.op1("dispatch", "moe_dispatch", {tokens, slot},
+  std::vector<TensorId> dispatched = {tokens, slot};
+  if (config.form.weigh_before) dispatched.push_back(weight);
+  const TensorId sent = g.op1("dispatch", "moe_dispatch", std::move(dispatched),
                               {{"experts", config.experts}, {"capacity", config.capacity}});
   const TensorId slots = g.op1("arrive", "scale", {sent}, {{"factor", 1.0}});
   TensorId made = experts_inner(g, slots, inner, options.in.weight, config);
   if (config.weigh_inside)
     made = g.op1("weigh", "mul", {made, weights_at_experts(g, slot, weight, config)});
-  const TensorId down = experts_linear(g, "down", made, experts, ffn, inner, options.out.weight);
+  const TensorId down = experts_linear(g, "down", made, experts, ffn, inner, options.out.weight,
+                                       config.form.expert_bias);
   const TensorId returned = g.op1("return", "scale", {down}, {{"factor", 1.0}});
   std::vector<TensorId> combined = {returned, slot};
-  if (!config.weigh_inside) combined.push_back(weight);
+  if (!config.weigh_inside && !config.form.weigh_before) combined.push_back(weight);
   TensorId y = g.op1("combine", "moe_combine", std::move(combined));
   if (config.latent > 0) y = linear(g, "widen", y, {"latent"}, {hidden}, options.out);
   if (config.shared_ffn > 0) {
@@ -127,7 +176,7 @@ TensorId mixture_of_experts(GraphBuilder& g, TensorId x, TensorId h,
   }
   losses.add(g, std::move(terms));
   g.pop();
-  if (options.norm_after) y = rms_norm(g, kNormAfter, y, options.eps);
+  if (options.norm_after) y = rms_norm(g, kNormAfter, y, options.eps, options.norm_shifted);
   return g.op1("moe.residual", "add", {x, y});
 }
 
@@ -197,7 +246,26 @@ std::vector<ModelKey> model_keys(MixtralConfig& config) {
        {"balance", &config.balance, "coefficient of the load balance loss; 0: none"},
        {"z_loss", &config.z_loss, "coefficient of the router's z-loss; 0: none"},
        {"weigh_inside", &config.weigh_inside,
-        "1: experts weigh before their last product, not combine what comes back"}});
+        "1: experts weigh before their last product, not combine what comes back"},
+       {"weigh_before", &config.form.weigh_before, "1: tokens are weighed before they are sent"},
+       {"router",
+        &config.form.scores,
+        "what the router's logits become",
+        {},
+        {"softmax", "sigmoid"}},
+       {"router_bias", &config.form.router_bias, "1: the router's product has a bias"},
+       {"choice_bias", &config.form.choice_bias,
+        "1: experts are chosen by score plus a bias that is not trained (DeepSeek-V3)"},
+       {"groups", &config.form.groups, "groups of experts, of which the best are chosen first"},
+       {"top_groups", &config.form.top_groups, "groups of a token"},
+       {"group_best", &config.form.group_best, "best experts of a group whose sum says how good it is"},
+       {"route_scale", &config.form.route_scale, "factor of the weights"},
+       {"expert_bias", &config.form.expert_bias, "1: products of experts have biases (gpt-oss)"},
+       {"gate_limit", &config.form.gate_limit,
+        "limit of what an expert's first products give (gpt-oss: 7); 0: none"},
+       {"gate_alpha", &config.form.gate_alpha,
+        "the activation is act(alpha x) / alpha (gpt-oss: 1.702)"},
+       {"up_shift", &config.form.up_shift, "added to the product that the gate multiplies"}});
   return keys;
 }
 
@@ -232,6 +300,26 @@ Status complete(MixtralConfig& config) {
   }
   if ((config.dense_layers > 0 || config.experts_every > 1) && config.dense_ffn == 0)
     config.dense_ffn = config.ffn * config.top_k;
+  const MixtureForm& form = config.form;
+  if (config.experts % form.groups != 0) {
+    return model_error("mixtral", fmt::format("experts={} must be a multiple of groups={}",
+                                              config.experts, form.groups));
+  }
+  const int64_t of_group = config.experts / form.groups;
+  if (form.top_groups > form.groups || form.group_best > of_group ||
+      config.top_k > form.top_groups * of_group) {
+    return model_error(
+        "mixtral",
+        fmt::format("top_groups={}, group_best={} and top_k={} must fit in groups={} of {} experts",
+                    form.top_groups, form.group_best, config.top_k, form.groups, of_group));
+  }
+  if (form.weigh_before && config.weigh_inside)
+    return model_error("mixtral", "weigh_before=1 and weigh_inside=1 exclude each other");
+  if (form.gate_limit < 0 || form.gate_alpha <= 0) {
+    return model_error("mixtral", fmt::format("gate_limit={} must be at least 0 and gate_alpha={} "
+                                              "above 0",
+                                              form.gate_limit, form.gate_alpha));
+  }
   if (config.capacity_factor <= 0) {
     return model_error("mixtral",
                        fmt::format("capacity_factor={} must be above 0", config.capacity_factor));
@@ -253,6 +341,7 @@ Result<Graph> build_mixtral(const MixtralConfig& config, int64_t batch) {
   mixture.weigh_inside = config.weigh_inside;
   mixture.activation = config.activation;
   mixture.gated = config.gated;
+  mixture.form = config.form;
   TESSERA_TRY_VOID(check_expert_sizes(mixture, config.hidden, batch, "mixtral"));
   GraphBuilder g("mixtral");
   RunningLoss losses;

@@ -22,6 +22,27 @@
 
 namespace tessera {
 
+// How a router chooses, and how experts compute, where that is not as in Mixtral.
+struct MixtureForm {
+  // What a router's logits become: "softmax" over the experts, or "sigmoid" of each (DeepSeek-V3).
+  std::string scores = "softmax";
+  bool router_bias = false;  // whether the router's product has a bias
+  // Whether a vector that is not trained, route.bias [experts], is added to the scores by which
+  // experts are chosen, but not to the weights (DeepSeek-V3).
+  bool choice_bias = false;
+  // Only experts of the `top_groups` groups count whose `group_best` best ones have the largest sum
+  // (docs/reference/ops.md, moe_route).
+  int64_t groups = 1, top_groups = 1, group_best = 1;
+  double route_scale = 1;    // factor of the weights
+  bool expert_bias = false;  // whether the products of experts have biases
+  // The experts of gpt-oss: their gate is at most `gate_limit`, the other product lies between it and
+  // its negative (0: no limits), `up_shift` is added to the latter, and the activation of x is
+  // activation(gate_alpha x) / gate_alpha.
+  double gate_limit = 0, gate_alpha = 1, up_shift = 0;
+  // Whether the weights multiply the tokens that are sent, not what comes back (Llama 4).
+  bool weigh_before = false;
+};
+
 struct MixtralConfig : LlamaConfig {
   int64_t experts = 8, top_k = 2;
   // 1: the weights of a token's experts are divided by their sum, as in Mixtral. A single expert
@@ -47,6 +68,7 @@ struct MixtralConfig : LlamaConfig {
   // with the returned results. The sum is the same. The returned results then need not be kept for
   // the backward pass, but the weights are sent to the experts with the tokens.
   bool weigh_inside = false;
+  MixtureForm form;
 };
 
 std::vector<ModelKey> model_keys(MixtralConfig& config);
@@ -68,6 +90,7 @@ struct MixtureOptions {
   std::string activation = "silu";
   // True: activation(gate) * up; false: activation(up), without the ops gate and mul.
   bool gated = true;
+  MixtureForm form;
 };
 // Adds up the auxiliary losses of a model, from the first mixture to the last. Each mixture hands
 // its sum to the next mixture, and receives the gradient of the sum from there. So the stages of a

@@ -17,8 +17,9 @@
 namespace tessera {
 namespace {
 
-// Reads what is no graph: a call of a family, or a configuration with keys behind it.
-Result<Call> read_spec(const ModelName& named) {
+// Reads what is no graph: a call of a family, or a configuration with keys behind it. Sets `type` to
+// the model type of a configuration.
+Result<Call> read_spec(const ModelName& named, std::string& type) {
   Call call;
   if (named.kind == ModelName::Kind::kCall) {
     TESSERA_TRY(call, parse_call(named.call));
@@ -26,6 +27,7 @@ Result<Call> read_spec(const ModelName& named) {
     TESSERA_TRY(const std::string text, read_file(named.path));
     TESSERA_TRY(HuggingFaceModel file, parse_huggingface_config(text, named.path));
     TESSERA_TRY_VOID(check_exact(file, named.path));
+    type = std::move(file.type);
     call = {std::move(file.family), std::move(file.arguments)};
   }
   if (!named.changes.empty()) {
@@ -84,10 +86,12 @@ Result<Model> build_model(std::string_view spec, int64_t batch, std::optional<DT
   }
   TESSERA_TRY(const ModelName named, resolve_model(spec));
   if (is_graph(named)) return load_graph_model(named.path, batch, dtype, named.changes);
-  TESSERA_TRY(const Call call, read_spec(named));
+  std::string type;
+  TESSERA_TRY(const Call call, read_spec(named, type));
   const ModelFamily* family = find_family(call.name);
   TESSERA_CHECK(family != nullptr, "'{}' resolves to '{}', which is no family", spec, call.name);
   TESSERA_TRY(Model model, family->build(call.arguments, batch, dtype));
+  model.huggingface_type = std::move(type);
   model.title = named.title;
   model.remark = named.remark;
   return model;

@@ -73,6 +73,8 @@ struct Model {
   std::vector<InputRule> inputs = {};
   // The published name by which the spec named the model, "Llama-3-8B"; else "".
   std::string title = {};
+  // The model_type of the Hugging Face configuration that the spec named; else "".
+  std::string huggingface_type = {};
   std::string remark = {};  // how it differs from the published model, if it does
   int64_t text = 0;  // number of tokens that a sample takes from a text; 0: the model reads no text
 };

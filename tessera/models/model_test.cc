@@ -559,12 +559,15 @@ TEST_F(HuggingFace, Mixtral) {
   EXPECT_EQ(
       model.spec,
       "mixtral:layers=32,hidden=4096,heads=32,kv_heads=8,head_dim=128,seq=32768,vocab=32000,"
-      "ffn=14336,q_rank=0,kv_rank=0,lora=0,lora_mlp=0,qkv_bias=0,out_bias=0,qk_norm=0,window=0,"
-      "full_every=0,norms=before,activation=silu,gated=1,eod=-1,theta=1000000,rope_scaling=1,tied="
-      "0,eps=1e-05,experts=8,top_k=2,normalize=1,"
-      "capacity_factor=4,shared_ffn=0,latent=0,dense_layers=0,experts_every=1,dense_ffn=0,balance="
-      "0,"
-      "z_loss=0,weigh_inside=0,dtype=float32");
+      "ffn=14336,q_rank=0,kv_rank=0,rope_dim=0,value_dim=0,lora=0,lora_mlp=0,qkv_bias=0,out_bias=0,"
+      "qk_norm=0,qk_norm_over=head,sinks=0,window=0,chunk=0,full_every=0,norms=before,norms_shifted=0,"
+      "embed_scale=1,score_scale=0,score_cap=0,logit_cap=0,activation=silu,gated=1,eod=-1,"
+      "theta=1000000,rope_scaling=1,rotary_dim=0,rotary_pairs=halves,window_theta=0,"
+      "unturned_every=0,scores_rise_at=0,tied=0,eps=1e-05,experts=8,top_k=2,normalize=1,capacity_factor=4,"
+      "shared_ffn=0,latent=0,dense_layers=0,experts_every=1,dense_ffn=0,balance=0,z_loss=0,"
+      "weigh_inside=0,weigh_before=0,router=softmax,router_bias=0,choice_bias=0,groups=1,"
+      "top_groups=1,group_best=1,route_scale=1,expert_bias=0,gate_limit=0,gate_alpha=1,up_shift=0,"
+      "dtype=float32");
   EXPECT_EQ(error(std::string(mixtral) + R"(, "router_jitter_noise": 0.1})"),
             path_ + ": router_jitter_noise 0.1 is not supported (supported: 0.0)");
 }
@@ -593,9 +596,9 @@ TEST_F(HuggingFace, MessagesQuoteOneLineOfTheFile) {
 TEST_F(HuggingFace, WhatHasNoCounterpartIsAnError) {
   const std::string llama(kLlama);
   const std::string known =
-      "gpt2, llama, mistral, mixtral, qwen2, qwen3, bert, vit, t5, qwen3_moe, deepseek_v3, "
-      "deepseek_v2, gpt_oss, gemma2, gemma3_text, olmo2, phi3, glm4, llama4_text, nemotron, "
-      "smollm3";
+      "gpt2, llama, mistral, mixtral, qwen2, qwen3, bert, vit, t5, phi3, olmo2, smollm3, gemma2, "
+      "gemma3_text, glm4, qwen3_moe, deepseek_v3, glm4_moe, gpt_oss, llama4_text, mamba2, "
+      "deepseek_v2, nemotron";
   EXPECT_EQ(error(R"({"model_type": "opt"})"),
             path_ + ": model_type 'opt' is not supported, the nearest is 'gpt2' (supported: " +
                 known + ")");
@@ -606,15 +609,15 @@ TEST_F(HuggingFace, WhatHasNoCounterpartIsAnError) {
   EXPECT_EQ(error("[1"), path_ + ": expected a JSON object (a Hugging Face config.json)");
   EXPECT_EQ(error(llama + R"(, "mlp_bias": true})"),
             path_ + ": mlp_bias true is not supported (supported: false)");
-  EXPECT_EQ(error(llama + R"(, "rope_parameters": {"rope_type": "yarn", "factor": 8.0}})"),
+  EXPECT_EQ(error(llama + R"(, "rope_parameters": {"rope_type": "dynamic", "factor": 8.0}})"),
             path_ +
                 ": expected a model that can be computed exactly, found one that is approximated: "
-                "rotary frequencies are not scaled (rope_type \"yarn\") (planning takes it: "
+                "rotary frequencies are not scaled (rope_type \"dynamic\") (planning takes it: "
                 "inspect, simulate, plan, report, export of plans)");
   EXPECT_EQ(error(llama + R"(, "rope_parameters": {"rope_type": "mrope"}})"),
             path_ +
                 ": rope_type \"mrope\" is not supported (supported: \"default\", \"linear\", "
-                "\"llama3\", \"dynamic\", \"yarn\", \"longrope\", \"su\")");
+                "\"llama3\", \"yarn\", \"dynamic\", \"longrope\", \"su\")");
   EXPECT_EQ(error(llama + R"(, "rope_parameters": {"rope_type": "linear", "factor": 2.5}})"),
             path_ + ": rope_parameters: factor must be a whole number of at least 1");
   EXPECT_EQ(error(llama + R"(, "hidden_act": "tanh"})"),

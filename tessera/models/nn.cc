@@ -115,13 +115,19 @@ TensorId layer_norm(GraphBuilder& g, std::string_view name, TensorId x, double e
   return out.empty() ? TensorId() : out[0];
 }
 
-TensorId rms_norm(GraphBuilder& g, std::string_view name, TensorId x, double eps) {
+TensorId rms_norm(GraphBuilder& g, std::string_view name, TensorId x, double eps, bool shifted) {
   if (!g.ok()) return {};
   const Tensor input = g.tensor(x);
-  const TensorId gamma =
-      g.parameter(child(name, "weight"), {input.dims.back()}, {Init::Kind::kOnes}, input.dtype);
+  TensorId gamma = g.parameter(child(name, "weight"), {input.dims.back()},
+                               {shifted ? Init::Kind::kZeros : Init::Kind::kOnes}, input.dtype);
+  if (shifted) gamma = g.op1(child(name, "gain"), "shift", {gamma}, {{"by", 1.0}});
   const std::vector<TensorId> out = g.op(name, "rms_norm", {x, gamma}, {{"eps", eps}});
   return out.empty() ? TensorId() : out[0];
+}
+
+TensorId soft_cap(GraphBuilder& g, const std::string& name, TensorId x, double cap) {
+  const TensorId divided = g.op1(name + ".divided", "scale", {x}, {{"factor", 1 / cap}});
+  return g.op1(name, "scale", {g.op1(name + ".bent", "tanh", {divided})}, {{"factor", cap}});
 }
 
 TensorId dropout(GraphBuilder& g, std::string_view name, TensorId x, double p, std::string key) {
@@ -140,7 +146,112 @@ TensorId through_rank(GraphBuilder& g, const std::string& name, TensorId x, int6
   linear_options.bias = false;
   const TensorId narrow =
       linear(g, name + "_down", x, {"hidden"}, {{"rank", rank}}, linear_options);
-  return rms_norm(g, name + "_norm", narrow, options.eps);
+  return rms_norm(g, name + "_norm", narrow, options.eps, options.norm_shifted);
+}
+
+// Norms queries or keys x by the mean of the squares of all elements of a token's heads. Made of
+// element-wise ops and one sum, which every split of the heads can cut.
+TensorId norm_over_heads(GraphBuilder& g, const std::string& name, TensorId x, double eps) {
+  if (!g.ok()) return {};
+  const Tensor input = g.tensor(x);
+  std::vector<Dim> features;
+  double count = 1;
+  for (const Dim& dim : input.dims) {
+    if (dim.name == "batch" || dim.name == "seq") continue;
+    features.push_back(dim);
+    count *= static_cast<double>(dim.size);
+  }
+  const TensorId gamma =
+      g.parameter(child(name, "weight"), features, {Init::Kind::kOnes}, input.dtype);
+  g.publish(gamma, joined(features));
+  const TensorId squares = g.op1(child(name, "squares"), "mul", {x, x});
+  const TensorId mean = g.op1(child(name, "mean"), "reduce_sum", {squares},
+                              {{"dims", dim_names(features)}, {"factor", 1 / count}});
+  const TensorId more = g.op1(child(name, "eps"), "shift", {mean}, {{"by", eps}});
+  const TensorId rstd = g.op1(child(name, "rstd"), "power", {more}, {{"exponent", -0.5}});
+  return g.op1(name, "mul", {g.op1(child(name, "normed"), "mul", {x, rstd}), gamma});
+}
+
+TensorId head_norm(GraphBuilder& g, const std::string& name, TensorId x,
+                   const AttentionOptions& options) {
+  if (!options.head_norm || !g.ok()) return x;
+  if (options.head_norm_gain.valid()) {
+    const auto out = g.op(name, "rms_norm", {x, options.head_norm_gain}, {{"eps", options.eps}});
+    return out.empty() ? TensorId() : out[0];
+  }
+  return options.norm_over_heads ? norm_over_heads(g, name, x, options.eps)
+                                 : rms_norm(g, name, x, options.eps, options.norm_shifted);
+}
+
+// Rotates the elements of heads x from `first` on.
+TensorId rotated(GraphBuilder& g, const char* name, TensorId x, int64_t first,
+                 const AttentionOptions& options) {
+  if (!options.rotary_cos.valid()) return x;
+  return g.op1(name, "rotary", {x, options.rotary_cos, options.rotary_sin},
+               {{"inverse", int64_t{0}},
+                {"neighbours", int64_t{options.rotary_neighbours}},
+                {"first", first}});
+}
+
+// Joins the elements of the keys that carry positions, which all heads share, to those of each head.
+TensorId with_positions(GraphBuilder& g, TensorId k, TensorId x, const AttentionOptions& options) {
+  const Dim width = {"head_dim", options.rope_dim};
+  LinearOptions product = options.in;
+  product.bias = false;
+  const TensorId turned =
+      rotated(g, "k_rotary", linear(g, "k_rope", x, {"hidden"}, {width}, product), 0, options);
+  if (!g.ok()) return {};
+  std::string dims;
+  for (const Dim& dim : g.tensor(k).dims)
+    dims += fmt::format("{}{}={}", dims.empty() ? "" : " ", dim.name,
+                        dim.name == width.name ? width.size : dim.size);
+  const TensorId each = g.op1("k_rope_heads", "broadcast_to", {turned}, {{"dims", dims}});
+  return g.op1("k_both", "concat", {k, each}, {{"dim", width.name}});
+}
+
+// Cuts the sequence of x [batch, seq, heads, ..] into chunks of `chunk` tokens, which then stand beside
+// the heads.
+TensorId in_chunks(GraphBuilder& g, const char* name, TensorId x, int64_t chunk) {
+  if (!g.ok()) return {};
+  const std::vector<Dim> dims = g.tensor(x).dims;
+  const std::string rest = dim_names({dims.begin() + 3, dims.end()});
+  return g.op1(name, "rearrange", {x},
+               {{"spec", fmt::format("batch (chunks seq) heads {0} -> batch seq (heads chunks) {0}",
+                                     rest)},
+                {"sizes", fmt::format("seq={}", chunk)},
+                {"dims", dim_names(dims)}});
+}
+
+// Undoes in_chunks() for the result of attention, whose heads are `heads` of each chunk.
+TensorId assembled(GraphBuilder& g, TensorId o, int64_t heads) {
+  if (!g.ok()) return {};
+  const std::vector<Dim> dims = g.tensor(o).dims;
+  const std::string rest = dim_names({dims.begin() + 3, dims.end()});
+  return g.op1("assemble", "rearrange", {o},
+               {{"spec", fmt::format("batch seq (heads chunks) {0} -> batch (chunks seq) heads {0}",
+                                     rest)},
+                {"sizes", fmt::format("heads={}", heads)},
+                {"dims", dim_names(dims)}});
+}
+
+// Weighs the result of attention by the share that the keys have beside the sink: with the log-sum-
+// exp l of a query's scores and a sink s, e^l / (e^l + e^s).
+TensorId beside_sink(GraphBuilder& g, TensorId o, TensorId lse, const AttentionOptions& options) {
+  if (!g.ok()) return {};
+  const DType dtype = g.tensor(o).dtype, wide = g.tensor(lse).dtype;
+  TensorId sinks =
+      g.parameter("sinks.weight", {{"heads", options.heads}, {"group", options.group}},
+                  normal(kDeviation), dtype);
+  g.publish(sinks, "(heads group)");
+  const auto cast = [&](const char* name, TensorId x, DType to) {
+    return g.tensor(x).dtype == to
+               ? x
+               : g.op1(name, "cast", {x}, {{"dtype", std::string(dtype_name(to))}});
+  };
+  sinks = cast("sink_wide", sinks, wide);
+  const TensorId share =
+      g.op1("sink_share", "sigmoid", {g.op1("sink_over", "sub", {lse, sinks})});
+  return g.op1("gated", "mul", {o, cast("sink_gate", share, dtype)});
 }
 
 }  // namespace
@@ -155,6 +266,7 @@ std::vector<TensorId> attention_core(GraphBuilder& g, std::string_view name, Ten
                {"scale", options.scale},
                {"window", options.window},
                {"p", options.dropout},
+               {"softcap", options.softcap},
                {"key", options.dropout > 0 ? options.dropout_key : std::string()}});
 }
 
@@ -171,20 +283,25 @@ TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
   TensorId q = linear(g, "q", source, q_in, {heads, group, head_dim}, options.in);
   const TensorId memory =
       through_rank(g, "kv", options.memory.valid() ? options.memory : x, options.kv_rank, options);
-  TensorId k = linear(g, "k", memory, kv_in, {heads, head_dim}, options.in);
-  const TensorId v = linear(g, "v", memory, kv_in, {heads, head_dim}, options.in);
-  if (options.head_norm) {
-    q = rms_norm(g, "q_head_norm", q, options.eps);
-    k = rms_norm(g, "k_head_norm", k, options.eps);
-  }
-  if (options.rotary_cos.valid()) {
-    const Attributes forward = {{"inverse", int64_t{0}}};
-    q = g.op1("q_rotary", "rotary", {q, options.rotary_cos, options.rotary_sin}, forward);
-    k = g.op1("k_rotary", "rotary", {k, options.rotary_cos, options.rotary_sin}, forward);
+  const Dim plain = {"head_dim", options.head_dim - options.rope_dim};
+  TensorId k = linear(g, "k", memory, kv_in, {heads, plain}, options.in);
+  const bool same = options.value_dim == 0 || options.value_dim == options.head_dim;
+  const Dim values = same ? head_dim : Dim{"value_dim", options.value_dim};
+  TensorId v = linear(g, "v", memory, kv_in, {heads, values}, options.in);
+  q = head_norm(g, "q_head_norm", q, options);
+  k = head_norm(g, "k_head_norm", k, options);
+  q = rotated(g, "q_rotary", q, options.rope_dim > 0 ? plain.size : 0, options);
+  k = options.rope_dim > 0 ? with_positions(g, k, x, options) : rotated(g, "k_rotary", k, 0, options);
+  if (options.chunk > 0) {
+    q = in_chunks(g, "q_chunks", q, options.chunk);
+    k = in_chunks(g, "k_chunks", k, options.chunk);
+    v = in_chunks(g, "v_chunks", v, options.chunk);
   }
   const std::vector<TensorId> core = attention_core(g, "core", q, k, v, options);
-  const TensorId y = linear(g, "out", core.empty() ? TensorId() : core[0],
-                            {"heads", "group", "head_dim"}, {hidden}, options.out);
+  TensorId o = core.empty() ? TensorId() : core[0];
+  if (options.chunk > 0) o = assembled(g, o, options.heads);
+  if (options.sinks && !core.empty()) o = beside_sink(g, o, core[1], options);
+  const TensorId y = linear(g, "out", o, {"heads", "group", values.name}, {hidden}, options.out);
   g.pop();
   return y;
 }
@@ -194,13 +311,16 @@ TensorId document_numbers(GraphBuilder& g, int64_t end_of_document, int64_t batc
   return g.input(kDocuments, {{"batch", batch}, {"seq", seq}}, DType::kInt64);
 }
 
-void add_rotary_tables(GraphBuilder& g, AttentionOptions& options, int64_t seq, double theta,
-                       DType dtype, const std::vector<int64_t>& scaling) {
-  const std::vector<Dim> dims = {{"seq", seq}, {"rotary_dim", options.head_dim / 2}};
+void add_rotary_tables(GraphBuilder& g, AttentionOptions& options, int64_t seq, int64_t turned,
+                       double theta, DType dtype, const std::vector<int64_t>& scaling,
+                       std::string_view scope) {
+  const std::vector<Dim> dims = {{"seq", seq}, {"rotary_dim", turned / 2}};
   const std::vector<int64_t> sizes =
       scaling == std::vector<int64_t>{1} ? std::vector<int64_t>() : scaling;
-  options.rotary_cos = g.buffer("rotary.cos", dims, {Init::Kind::kRotaryCos, theta, sizes}, dtype);
-  options.rotary_sin = g.buffer("rotary.sin", dims, {Init::Kind::kRotarySin, theta, sizes}, dtype);
+  options.rotary_cos =
+      g.buffer(child(scope, "cos"), dims, {Init::Kind::kRotaryCos, theta, sizes}, dtype);
+  options.rotary_sin =
+      g.buffer(child(scope, "sin"), dims, {Init::Kind::kRotarySin, theta, sizes}, dtype);
 }
 
 TensorId output_head(GraphBuilder& g, TensorId x, TensorId table, bool tied, const Dim& vocab,

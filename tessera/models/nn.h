@@ -51,7 +51,12 @@ TensorId linear(GraphBuilder& g, std::string_view name, TensorId x,
 // Normalises over the last dim of x. The parameter `<name>.weight` (gamma) is ones at first;
 // layer_norm also has `<name>.bias` (beta), zeros at first.
 TensorId layer_norm(GraphBuilder& g, std::string_view name, TensorId x, double eps);
-TensorId rms_norm(GraphBuilder& g, std::string_view name, TensorId x, double eps);
+// With `shifted` the parameter is what is added to one, zeros at first, and the op `<name>.gain`
+// makes gamma (Gemma).
+TensorId rms_norm(GraphBuilder& g, std::string_view name, TensorId x, double eps,
+                  bool shifted = false);
+// Makes `cap` tanh(x / cap) by the ops `<name>.divided`, `<name>.bent` and `<name>`.
+TensorId soft_cap(GraphBuilder& g, const std::string& name, TensorId x, double cap);
 
 // Zeroes elements with probability p. `key` determines the mask, so two dropouts of a model must
 // not have the same key. With p = 0 no op is added.
@@ -66,18 +71,35 @@ struct AttentionOptions {
   LinearOptions out;                // for the product back to hidden
   bool causal = true;               // a token attends to itself and to tokens before it
   TensorId rotary_cos, rotary_sin;  // tables [seq, rotary_dim]; invalid: no rotation
+  bool rotary_neighbours = false;   // turned are pairs (2 i, 2 i + 1), not (i, i + rotary_dim)
   TensorId memory;  // [batch, seq, hidden]: keys and values are made from it; invalid: from x
   // Latent attention (DeepSeek-V2, 2024): a first product makes q_rank (or kv_rank) numbers, which
   // are RMS-normed, and a second product makes the queries (or the keys and values) from them. Ops
   // `.q_down`, `.q_norm`, `.kv_down`, `.kv_norm`. 0: there is no first product.
   int64_t q_rank = 0, kv_rank = 0;
-  double eps = 1e-5;  // of the norms of latent attention and of the head norms
+  // The last so many elements of each head of queries and keys carry the positions, and only these
+  // are rotated. Those of the keys are made from x by one product `.k_rope` for all heads, and
+  // `.k_both` joins them to the others (DeepSeek-V2). 0: whole heads are made from the rank.
+  int64_t rope_dim = 0;
+  int64_t value_dim = 0;  // width of a head of the values; 0: head_dim
+  double eps = 1e-5;      // of the norms of latent attention and of the head norms
   // Queries and keys of each head are RMS-normed before they are rotated. Ops `.q_head_norm`,
-  // `.k_head_norm`.
-  bool head_norm = false;
-  double scale = 0;  // factor of the scores; 0: 1 / sqrt(head_dim)
+  // `.k_head_norm`. With `norm_over_heads` the mean is over all elements of all heads (OLMo 2).
+  bool head_norm = false, norm_over_heads = false;
+  // The elements that a head norm multiplies by, if these are not trained (Llama 4: ones).
+  TensorId head_norm_gain;
+  bool norm_shifted = false;  // as in rms_norm()
+  double scale = 0;           // factor of the scores; 0: 1 / sqrt(head_dim)
+  double softcap = 0;         // scores s become softcap tanh(s / softcap); 0: they stay
+  // Each query head has one more score, the parameter `.sinks.weight` [heads, group], with a value
+  // of zeros (gpt-oss). Ops `.sink_over`, `.sink_share`, `.sink_gate`, `.gated`.
+  bool sinks = false;
   // A token attends only to tokens less than this many positions away; 0: to all tokens.
   int64_t window = 0;
+  // A token attends only to tokens of its chunk of so many tokens, whose multiple the sequence is; 0:
+  // to all. Chunks stand beside the heads, `(heads chunks)`: ops `.q_chunks`, `.k_chunks`,
+  // `.v_chunks`, `.core`, `.assemble`.
+  int64_t chunk = 0;
   TensorId bias;      // added to the scores; has some of the dims (batch, seq, heads, group, kv)
   TensorId segments;  // [batch, seq] integers: a token attends only to tokens with the same integer
   double dropout = 0;  // of attention's weights, with the key `dropout_key`
@@ -97,11 +119,13 @@ inline constexpr std::string_view kDocuments = "documents";
 // documents (-1).
 TensorId document_numbers(GraphBuilder& g, int64_t end_of_document, int64_t batch, int64_t seq);
 
-// Adds rotary tables "rotary.cos" and "rotary.sin" [seq, rotary_dim = head_dim / 2] to the options.
-// `scaling` is {1}: no scaling; {factor}: all frequencies are scaled; {factor, low, high,
-// positions}: only frequencies with long waves are scaled (Llama 3.1).
-void add_rotary_tables(GraphBuilder& g, AttentionOptions& options, int64_t seq, double theta,
-                       DType dtype, const std::vector<int64_t>& scaling = {1});
+// Adds rotary tables "<scope>.cos" and "<scope>.sin" [seq, rotary_dim] to the options, for `turned`
+// elements of a head, twice rotary_dim. `scaling` is {1}: no scaling; {factor}: all frequencies are
+// scaled; {factor, low, high, positions}: only frequencies with long waves are scaled (Llama 3.1);
+// {factor, positions, fast, slow, whole}: YaRN (docs/reference/ops.md).
+void add_rotary_tables(GraphBuilder& g, AttentionOptions& options, int64_t seq, int64_t turned,
+                       double theta, DType dtype, const std::vector<int64_t>& scaling = {1},
+                       std::string_view scope = "rotary");
 
 // An MLP (linear, activation, linear) over the last dim `hidden` of x: ops `<scope>.up`, `.act`,
 // `.down`. The dim between the linear layers is `ffn`. If gated, the activation is applied to the

@@ -66,6 +66,7 @@ Result<PlanningModel> read_for_planning(std::string_view text) {
     changes = std::move(call.arguments);
   }
   out.approximations = std::move(file.approximations);
+  out.remarks = std::move(file.remarks);
   out.stored_dtype = file.stored_dtype;
   for (const HuggingFaceModel::PlannedKey& planned : file.planned) {
     if (has_key(changes, planned.key)) continue;
@@ -86,6 +87,7 @@ std::vector<std::string> lines_of(const PlanningModel& model) {
   std::vector<std::string> lines;
   for (const std::string& sentence : model.approximations)
     lines.push_back("approximate: " + sentence);
+  for (const std::string& sentence : model.remarks) lines.push_back("note: " + sentence);
   if (model.file_seq > kLongSequence) {
     const size_t slash = model.file.rfind('/');
     lines.push_back(fmt::format(

@@ -29,6 +29,8 @@ struct PlanningModel {
   // Sentences about requests of the file that the model does not fulfil: "logits are not capped".
   // Empty: it is exact.
   std::vector<std::string> approximations = {};
+  // Sentences about parts of the file that transformers leaves out too.
+  std::vector<std::string> remarks = {};
   // The length of sequences, if it comes from the file and not from a key of the text; else 0.
   int64_t file_seq = 0;
   // The dtype of the file's weights, with which training usually computes, if the file names one.

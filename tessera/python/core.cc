@@ -18,12 +18,13 @@
 #include <utility>
 #include <vector>
 
+#include "arrays.h"
+#include "raise.h"
 #include "tessera/base/broken_invariant.h"
-#include "tessera/base/one_line.h"
-#include "tessera/base/result.h"
 #include "tessera/cli/caller.h"
 #include "tessera/cli/cli.h"
 #include "tessera/import/pt2.h"
+#include "tessera/import/pt2/state.h"
 #include "tessera/models/model_name.h"
 
 namespace nb = nanobind;
@@ -78,16 +79,6 @@ class PythonCall final : public cli::Caller {
   std::atomic<bool> stopped_ = false;
 };
 
-// Raises the exception of the package that stands for the error's code.
-[[noreturn]] void raise(const Error& error) {
-  const char* name = error.code == ErrorCode::kInvalidInput ? "InputError"
-                     : error.code == ErrorCode::kFault      ? "Fault"
-                                                            : "DoesNotFit";
-  const nb::object type = nb::module_::import_("tessera._errors").attr(name);
-  PyErr_SetString(type.ptr(), message_line(error.message).c_str());
-  throw nb::python_error();
-}
-
 // Runs the program as its command does, on the terminal.
 int run_on_terminal(const std::vector<std::string>& arguments) {
   return cli::run(arguments, cli::terminal());
@@ -98,13 +89,20 @@ void check_model(const std::string& text) {
   if (!named) raise(named.error());
 }
 
-std::string graph_of_archive(const std::string& path, const std::string& keys, int64_t batch) {
-  const auto graph = [&] {
+// Returns what _torch.py makes a model of: the graph's text, those arrays of the state_dict that are
+// parameters of the graph as (name, parameter, shape), the names of the other ones, and a safetensors
+// file of parameters that the import has computed.
+nb::tuple read_module(const std::string& path, const std::string& keys, int64_t batch) {
+  const auto module = [&] {
     const nb::gil_scoped_release release;
-    return archive_graph(path, keys, batch);
+    return archived_module(path, keys, batch);
   }();
-  if (!graph) raise(graph.error());
-  return *graph;
+  if (!module) raise(module.error());
+  nb::list state;
+  for (const pt2::StateArray& array : module->state)
+    state.append(nb::make_tuple(array.name, array.parameter, array.shape));
+  return nb::make_tuple(module->graph, state, module->others,
+                        nb::bytes(module->constants.data(), module->constants.size()));
 }
 
 }  // namespace
@@ -124,7 +122,7 @@ NB_MODULE(_core, module) {
   module.def("run_on_terminal", &run_on_terminal, nb::arg("arguments"),
              nb::call_guard<nb::gil_scoped_release>());
   module.def("check_model", &check_model, nb::arg("text"));
-  module.def("graph_of_archive", &graph_of_archive, nb::arg("path"), nb::arg("keys"),
-             nb::arg("batch"));
+  module.def("read_module", &read_module, nb::arg("path"), nb::arg("keys"), nb::arg("batch"));
+  add_arrays(module);
   module.attr("version") = TESSERA_VERSION;
 }

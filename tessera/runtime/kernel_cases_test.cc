@@ -34,24 +34,34 @@ TensorId large_attention(GraphBuilder& g, DType t, bool causal, int64_t seq, int
   return g.op("op", "attention", {q, k, v}, {{"causal", int64_t{causal}}})[0];
 }
 
-// Makes attention with a bias for each head, query and key, segments, a window and dropped weights,
-// as the letters of `form` say; c: causal.
+// Makes attention with a bias for each head, query and key, segments, a window, dropped weights,
+// (t) capped scores, (v) values of another width, and (l) a result that uses the log-sum-exp too, as
+// the letters of `form` say; c: causal.
 TensorId attention_form(GraphBuilder& g, DType t, std::string_view form, int64_t seq = 5) {
   const auto has = [&](char letter) { return form.find(letter) != std::string_view::npos; };
   const Dim batch{"batch", 2}, queries{"seq", seq}, heads{"heads", 2}, group{"group", 2},
       width{"head_dim", 4};
   std::vector<TensorId> operands = {parameter(g, "q", {batch, queries, heads, group, width}, t),
                                     parameter(g, "k", {batch, queries, heads, width}, t),
-                                    parameter(g, "v", {batch, queries, heads, width}, t)};
+                                    parameter(g, "v", {batch, queries, heads,
+                                                       has('v') ? Dim{"width", 3} : width}, t)};
   if (has('b')) operands.push_back(parameter(g, "bias", {heads, queries, {"kv", seq}}, t));
   if (has('s')) {
     operands.insert(operands.end(), 2, g.input("segments", {batch, queries}, DType::kInt64));
   }
-  return g.op("op", "attention", operands,
-              {{"causal", int64_t{has('c')}},
-               {"window", has('w') ? seq / 2 + 1 : 0},
-               {"p", has('d') ? 0.3 : 0.0},
-               {"key", std::string(has('d') ? "weights" : "")}})[0];
+  const std::vector<TensorId> out =
+      g.op("op", "attention", operands,
+           {{"causal", int64_t{has('c')}},
+            {"window", has('w') ? seq / 2 + 1 : 0},
+            {"p", has('d') ? 0.3 : 0.0},
+            {"softcap", has('t') ? 0.7 : 0.0},
+            {"key", std::string(has('d') ? "weights" : "")}});
+  if (!has('l')) return out[0];
+  // A sink: one more score, whose value is zero.
+  const TensorId sink = parameter(g, "sink", {heads, group}, t == DType::kFloat64 ? t : DType::kFloat32);
+  TensorId share = g.op1("share", "sigmoid", {g.op1("over", "sub", {out[1], sink})});
+  share = g.op1("cast", "cast", {share}, {{"dtype", std::string(dtype_name(t))}});
+  return g.op1("gated", "mul", {out[0], share});
 }
 
 TensorId einsum_case(GraphBuilder& g, DType t, std::vector<Dim> a, std::vector<Dim> b,
@@ -64,12 +74,21 @@ TensorId einsum_case(GraphBuilder& g, DType t, std::vector<Dim> a, std::vector<D
 
 // Routes the parameters x [b, s, h] by logits [b, s, experts], with too few slots for all tokens.
 struct Routed {
-  Routed(GraphBuilder& g, DType t, int64_t top_k, int64_t normalize = 1)
+  // `groups`: the best of two groups counts, and a bias is added before the choice.
+  Routed(GraphBuilder& g, DType t, int64_t top_k, int64_t normalize = 1, bool groups = false)
       : x(parameter(g, "x", {kB, kS, kH}, t)) {
     const auto logits = parameter(g, "logits", {kB, kS, {"experts", 4}}, t);
     probs = g.op1("probs", "softmax", {logits}, {{"dim", std::string("experts")}});
-    route = g.op("route", "moe_route", {probs},
-                 {{"top_k", top_k}, {"capacity", int64_t{2}}, {"normalize", normalize}});
+    std::vector<TensorId> operands = {probs};
+    if (groups) {
+      operands.push_back(g.buffer("choice", {{"experts", 4}}, {Init::Kind::kNormal, 0.2}, t));
+    }
+    route = g.op("route", "moe_route", operands,
+                 {{"top_k", top_k},
+                  {"capacity", int64_t{2}},
+                  {"normalize", normalize},
+                  {"groups", int64_t{groups ? 2 : 1}},
+                  {"group_best", int64_t{groups ? 2 : 1}}});
   }
   TensorId x, probs;
   std::vector<TensorId> route;
@@ -342,6 +361,23 @@ std::vector<Case> general_cases() {
          const auto s = g.buffer("sin", {kS, kP}, {Init::Kind::kRotarySin, 100.0}, t);
          return g.op1("op", "rotary", {parameter(g, "x", {kB, kS, kN, kD}, t), c, s});
        }},
+      {"rotary_neighbours",
+       [](auto& g, DType t) {
+         const auto c = g.buffer("cos", {kS, kP}, {Init::Kind::kRotaryCos, 100.0}, t);
+         const auto s = g.buffer("sin", {kS, kP}, {Init::Kind::kRotarySin, 100.0}, t);
+         return g.op1("op", "rotary", {parameter(g, "x", {kB, kS, kN, kF}, t), c, s},
+                      {{"neighbours", int64_t{1}}, {"first", int64_t{2}}});
+       }},
+      {"rotary_part",
+       [](auto& g, DType t) {
+         const auto c = g.buffer("cos", {kS, kP}, {Init::Kind::kRotaryCos, 100.0}, t);
+         const auto s = g.buffer("sin", {kS, kP}, {Init::Kind::kRotarySin, 100.0}, t);
+         return g.op1("op", "rotary", {parameter(g, "x", {kB, kS, kN, kF}, t), c, s});
+       }},
+      {"shift",
+       [](auto& g, DType t) {
+         return g.op1("op", "shift", {parameter(g, "x", {kB, kH}, t)}, {{"by", 1.5}});
+       }},
       {"attention_causal",
        [](auto& g, DType t) {
          return attention_case(g, t, true, {"g", 1});
@@ -389,6 +425,11 @@ std::vector<Case> general_cases() {
       // A single normalised weight is 1 and its gradient 0: nothing to compare.
       {"mixture_of_experts_top_1", [](auto& g, DType t) { return mixture_case(g, t, 1, 0); }},
       {"mixture_of_two_switch", [](auto& g, DType t) { return mixture_case(g, t, 2, 0); }},
+      {"mixture_of_groups",
+       [](auto& g, DType t) {
+         const Routed r(g, t, 2, 1, true);
+         return g.op1("op", "moe_dispatch", {r.x, r.route[0], r.route[1]}, kSlots);
+       }},
       {"mixture_of_experts_top_2", [](auto& g, DType t) { return mixture_case(g, t, 2); }},
       {"moe_dispatch_weighted",
        [](auto& g, DType t) {
@@ -691,6 +732,11 @@ std::vector<Case> general_cases() {
       {"attention_bias_causal", [](auto& g, DType t) { return attention_form(g, t, "cb"); }},
       {"attention_dropout", [](auto& g, DType t) { return attention_form(g, t, "cd"); }},
       {"attention_of_all_forms", [](auto& g, DType t) { return attention_form(g, t, "cwsbd"); }},
+      {"attention_capped", [](auto& g, DType t) { return attention_form(g, t, "ct"); }},
+      {"attention_values_wider", [](auto& g, DType t) { return attention_form(g, t, "cv"); }},
+      {"attention_sink", [](auto& g, DType t) { return attention_form(g, t, "cwl"); }},
+      {"attention_of_all_new_forms",
+       [](auto& g, DType t) { return attention_form(g, t, "cwsbtvl"); }},
       {"segment_mask",
        [](auto& g, DType t) {
          const auto x = parameter(g, "x", {kB, {"seq", 7}, {"kv", 7}}, t);
@@ -747,6 +793,8 @@ const std::vector<Case>& large_cases() {
       {"attention_window", [](auto& g, DType t) { return attention_form(g, t, "cw", 300); }},
       {"attention_of_all_forms",
        [](auto& g, DType t) { return attention_form(g, t, "cwsbd", 150); }},
+      {"attention_capped_with_a_sink",
+       [](auto& g, DType t) { return attention_form(g, t, "cwsbtvl", 150); }},
   };
   return all;
 }

@@ -162,6 +162,8 @@ struct VerifyConfig {
   double timeout_s = 60;
   OptimizerConfig optimizer;
   DataConfig data{};  // data of both runs; if not given, random inputs
+  // A file or folder of the parameters with which both runs begin; "": initial values.
+  std::string weights = {};
 };
 // The tensors of a comparison that differ by more than the limit, but not by more than roundings
 // explain (tolerance.h). `error` and `noise` are relative in the same way as the errors that are

@@ -17,6 +17,7 @@
 #include "tessera/plan/load.h"
 #include "tessera/program/ahead_part.h"
 #include "tessera/runtime/data.h"
+#include "tessera/runtime/forward_only.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/periods.h"
@@ -25,6 +26,7 @@
 #include "tessera/runtime/session.h"
 #include "tessera/runtime/tolerance.h"
 #include "tessera/runtime/verification.h"
+#include "tessera/state/source.h"
 
 namespace tessera {
 namespace {
@@ -109,7 +111,25 @@ Traffic predicted_traffic(const Program& program, const Graph& graph, int64_t st
   return sent;
 }
 
-Status run_rank(const Periods& periods, const VerifyConfig& config, const DataSource* data,
+// The data and the weights of both runs. A null pointer stands for random inputs or initial values.
+struct Given {
+  std::unique_ptr<DataSource> data;
+  std::unique_ptr<TensorSource> weights;
+};
+
+Result<Given> open_given(const VerifyConfig& config, const Compiled& compiled) {
+  Given given;
+  if (config.data.given() && !config.data.random) {
+    TESSERA_TRY(given.data, open_data(config.data, {compiled.model.get(), config.seed}));
+  }
+  if (config.weights.empty()) return given;
+  TESSERA_TRY(given.weights, open_source(config.weights));
+  if (auto fits = check_weights(compiled.model->graph, *given.weights); !fits)
+    return invalid_input("verify: " + fits.error().message);
+  return given;
+}
+
+Status run_rank(const Periods& periods, const VerifyConfig& config, const Given& given,
                 uint64_t roundings, comm::Communicator& world, RankResult& result) {
   const Model& model = *periods.front().compiled.model;
   const int islands = periods.front().compiled.islands();
@@ -117,8 +137,8 @@ Status run_rank(const Periods& periods, const VerifyConfig& config, const DataSo
   const auto load_input = [&](int64_t step, const Tensor& tensor, const Box& region,
                               const kernels::Array& to) {
     const int64_t batch = (step - 1) * islands + island + 1;  // islands have batches of their own
-    if (data == nullptr) return load_random(model, config.seed, batch, tensor, region, to);
-    const Status status = data->load(batch, tensor, region, to);
+    if (given.data == nullptr) return load_random(model, config.seed, batch, tensor, region, to);
+    const Status status = given.data->load(batch, tensor, region, to);
     if (!status) throw comm::CommFault{status.error().message, status.error().code};
   };
   ExecutorOptions options{static_cast<uint64_t>(config.seed), 1, false, {}};
@@ -133,9 +153,13 @@ Status run_rank(const Periods& periods, const VerifyConfig& config, const DataSo
   };
   for (int64_t step = 1; step <= config.steps; ++step) {
     TESSERA_TRY(const auto change, executor.begin_step(step));
-    if (step == 1) world.reset_counters();
     const Program& program = executor.program();
     const Compiled& compiled = executor.period().compiled;
+    if (step == 1 && given.weights != nullptr) {
+      TESSERA_TRY_VOID(load_parameters(*executor, compiled.graph(), program, *given.weights));
+      executor.resume_outer_steps(0);
+    }
+    if (step == 1) world.reset_counters();
     if (change) {
       result.predicted.bytes += change->bytes_predicted;
       result.predicted.messages += change->messages_predicted;
@@ -174,7 +198,7 @@ Status run_rank(const Periods& periods, const VerifyConfig& config, const DataSo
 }
 
 Result<std::vector<RankResult>> run_plan(Periods& periods, const VerifyConfig& config,
-                                         const DataSource* data, const Alter& alter = {},
+                                         const Given& given, const Alter& alter = {},
                                          uint64_t roundings = 0) {
   for (Period& period : periods) {
     if (alter) alter(period.compiled.graph(), period.programs);
@@ -186,7 +210,7 @@ Result<std::vector<RankResult>> run_plan(Periods& periods, const VerifyConfig& c
   const int ranks = static_cast<int>(results.size());
   TESSERA_TRY_VOID(comm::run_threads(ranks, options, [&](comm::Communicator& world) {
     const auto rank = static_cast<size_t>(world.rank());
-    const Status status = run_rank(periods, config, data, roundings, world, results[rank]);
+    const Status status = run_rank(periods, config, given, roundings, world, results[rank]);
     if (!status) throw comm::CommFault{status.error().message, status.error().code};
   }));
   return results;
@@ -477,11 +501,11 @@ std::vector<std::string> summed_tensors(const Graph& graph) {
 // Measures the noise of each island's serial run; without outer steps there is one.
 Result<std::vector<NoiseOfRun>> measure_noise(Periods& serial,
                                               const std::vector<RankResult>& expected,
-                                              const VerifyConfig& config, const DataSource* data) {
+                                              const VerifyConfig& config, const Given& given) {
   std::vector<NoiseOfRun> noise(expected.size());
   for (int run = 1; run <= kOtherRuns; ++run) {
     TESSERA_TRY(const std::vector<RankResult> other,
-                run_plan(serial, config, data, {}, static_cast<uint64_t>(run)));
+                run_plan(serial, config, given, {}, static_cast<uint64_t>(run)));
     for (size_t island = 0; island < expected.size(); ++island) {
       NoiseOfRun& mine = noise[island];
       mine.steps.resize(expected[island].steps.size());
@@ -550,12 +574,9 @@ Result<VerifyReport> compare_runs(Periods serial, Periods parallel, const Verify
     TESSERA_TRY_VOID(lower_periods(*periods, largest_ranks(*periods)));
     TESSERA_TRY_VOID(check_memory(*periods));
   }
-  std::unique_ptr<DataSource> data;
-  if (config.data.given() && !config.data.random) {
-    TESSERA_TRY(data, open_data(config.data, {serial.front().compiled.model.get(), config.seed}));
-  }
-  TESSERA_TRY(const std::vector<RankResult> expected, run_plan(serial, config, data.get()));
-  TESSERA_TRY(const std::vector<RankResult> found, run_plan(parallel, config, data.get(), alter));
+  TESSERA_TRY(const Given given, open_given(config, serial.front().compiled));
+  TESSERA_TRY(const std::vector<RankResult> expected, run_plan(serial, config, given));
+  TESSERA_TRY(const std::vector<RankResult> found, run_plan(parallel, config, given, alter));
   TESSERA_TRY(const DType dtype, parse_dtype(config.precision));
   VerifyReport report;
   report.tolerances = tolerances(dtype, serial.front().compiled.graph(), config.tolerance);
@@ -573,7 +594,7 @@ Result<VerifyReport> compare_runs(Periods serial, Periods parallel, const Verify
   const bool stricter = config.tolerance < VerifyConfig{}.tolerance;
   if (exceeds && !stricter && !report.lossy && dtype == DType::kFloat64) {
     TESSERA_TRY(const std::vector<NoiseOfRun> noise,
-                measure_noise(serial, expected, config, data.get()));
+                measure_noise(serial, expected, config, given));
     TESSERA_TRY_VOID(compare_islands(graph, expected, found, &noise, report));
   }
   const auto expect_small = [&](std::string_view what, double error, double tolerance,

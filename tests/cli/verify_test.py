@@ -1,5 +1,9 @@
 """tessera verify, and graph files as models of each command. How to run it: cli.py."""
+import array
 import json
+import math
+import pathlib
+import struct
 
 from cli import ALL_CASES, MODEL, ROOT, RuntimeTest, main, run
 
@@ -86,6 +90,26 @@ loss %loss
         answer = run("verify", MODEL, "--plan", "data_parallel(2)", "--tolerance", "0")
         self.assertEqual(answer.code, 1)
         self.assertRegex(answer.err, r"^tessera: verify: not equal: [^\n]+\n$")
+
+    def test_both_runs_begin_with_given_weights(self):
+        """NaN in the weights shows in the serial run, and the plan has it in the same places."""
+        model = ("verify", "mlp:layers=1,in=4,hidden=8,out=3", "--plan", "data_parallel(2)", "--json")
+        shapes = {"layers.0.linear.weight": [4, 8], "layers.0.linear.bias": [8], "head.weight": [8, 3], "head.bias": [3]}
+
+        def weights(value, **others):
+            header, data = {}, b""
+            for name, shape in {**shapes, **others}.items():
+                values = array.array("f", [value] * math.prod(shape)).tobytes()
+                header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
+                data += values
+            text = json.dumps(header).encode()
+            path = pathlib.Path(self.folder, "w.safetensors")
+            path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+            return str(path)
+        self.assertNotIn("not_finite", self.expect_json(*model, "--weights", weights(0.5)))
+        self.assertGreater(self.expect_json(*model, "--weights", weights(math.nan))["not_finite"], 0)
+        path = weights(0.5, **{"head.bias": [4]})
+        self.expect_error(2, f"verify: weights '{path}': expected the shape [3] of 'head.bias', found [4]", *model, "--weights", path)
 
     def test_whole_experts_over_tensor_ranks(self):
         model = "mixtral:layers=2,hidden=32,heads=4,seq=8,vocab=32,experts=8"

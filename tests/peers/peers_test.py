@@ -17,6 +17,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CHECK = pathlib.Path(__file__).with_name("check.py")
+LAYOUTS = CHECK.with_name("titan_layouts.py")
 PACKAGES = ["torch", "numpy", "torchtitan==0.3.0", "megatron-core==0.19.2", "deepspeed==0.19.8", "accelerate==1.15.0",
             "transformers==5.24.0"]
 # Its dependencies need a GPU's compiler, and the check reads its sources alone.
@@ -80,6 +81,28 @@ class Peers(unittest.TestCase):
             for (answer, ranks, batch), found in zip(plans, understood):
                 with self.subTest(target=target, plan=answer["best"]["words"], text=answer["text"]):
                     self.expect_the_same(answer["best"]["words"], ranks, batch, found)
+
+    def test_modules_that_tensor_ranks_leave_whole_compute_the_same_in_torchtitan(self):
+        """Loss and gradients of TorchTitan's own model on two ranks, with the shardings that the file has by named axes."""
+        parts = {"attn": '{ ops = "blocks.*.attn", dim = "heads", over = "tp" }', "mlp": '{ ops = "blocks.*.mlp", dim = "ffn", over = "tp" }'}
+        vocab = '{ ops = "{embed,head,loss}", dim = "vocab", over = "tp" }'
+        for cut, entry in parts.items():
+            with self.subTest(cut=cut):
+                plan = self.folder / f"{cut}.toml"
+                plan.write_text(f"mesh = {{ tp = 2 }}\nsplit = [ {entry}, {vocab} ]\n", encoding="utf-8")
+                folder = self.folder / cut
+                folder.mkdir()
+                done = subprocess.run([self.program, "export", MODELS[1], "--plan", plan, "--to", "torchtitan", "--batch", "1", "--precision",
+                                       "bfloat16", "--out", folder / "planned.py"], capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                done = subprocess.run([self.python, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+                                       LAYOUTS, folder / "planned.py"], capture_output=True, text=True, check=False)
+                line = next((line for line in done.stdout.splitlines() if line.startswith("understood ")), None)
+                self.assertIsNotNone(line, done.stderr[-4000:])
+                found = json.loads(line[len("understood "):])
+                self.assertLess(found["error"], 1e-5)
+                modules = {name.split(".")[2] for name in found["cut"] if name.startswith("layers.")}
+                self.assertEqual(modules, {"attn": {"attention"}, "mlp": {"feed_forward"}}[cut])
 
     def expect_the_same(self, words, ranks, batch, found):
         said = {name: int(value) for name, value in re.findall(r"\b(tp|pp|cp|ep|dp|replicas)=(\d+)", words)}

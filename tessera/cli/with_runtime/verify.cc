@@ -33,6 +33,7 @@ Result<VerifyConfig> verify_config(const VerifyOptions& options) {
   config.ranks = options.ranks;
   config.tolerance = options.tolerance;
   config.timeout_s = options.timeout_s;
+  config.weights = options.weights;
   TESSERA_TRY(OptimizerSpec optimizer, parse_optimizer_text(options.optimizer));
   config.optimizer.kind = optimizer.kind;
   config.optimizer.groups = std::move(optimizer.groups);

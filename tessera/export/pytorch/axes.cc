@@ -85,8 +85,11 @@ Status find_use(Facts& facts, UsedAxis& axis) {
   if (cuts.experts) {
     return refuse(
         cuts.experts,
-        fmt::format("the axis '{}' cuts experts, which DTensor's styles do not", axis.name),
-        "whole experts: cut the batch over this axis");
+        fmt::format(
+            "the axis '{}' cuts experts: torch.distributed.tensor.parallel has no style that "
+            "sends tokens to them (2.13; grouped_mm works on the experts of a rank)",
+            axis.name),
+        "whole experts: cut the batch over this axis (fsdp(dp=N) shards their parameters)");
   }
   if (cuts.tokens) {
     return refuse(cuts.tokens,

@@ -83,11 +83,6 @@ Status find_remade(Facts& facts, const ModulePaths& modules) {
                     graph.tensor(*left.begin()).name),
         "recompute=full (all of the blocks but what leaves them)");
   }
-  if (facts.size_of(AxisUse::kStages) > 1) {
-    return cannot_run(store_place(facts, facts.remade_entry),
-                      "stages are traced graphs, in which no module is called any more",
-                      "the plan without recompute, or without stages");
-  }
   return {};
 }
 
@@ -103,12 +98,6 @@ Status find_stages(Facts& facts, const ModulePaths& modules) {
                                 ? facts.plan.file
                                 : entry_text(facts.plan, facts.plan.stages.back());
   const auto stage_of = [&](const Op& op) { return facts.resolved.ops[op.id.index()].stage.value; };
-  if (facts.tensor_axis() != nullptr) {
-    return cannot_run(split_place(facts, facts.tensor_axis()->entry),
-                      "stages are traced graphs, in which no module is called that could be tensor "
-                      "parallel",
-                      "stages and replicas, or tensor ranks and replicas");
-  }
   std::vector<std::string> known = {"gpipe", "1f1b", "interleaved"};
   if (std::find(known.begin(), known.end(), facts.plan.schedule) == known.end()) {
     return cannot_run(fmt::format("{}:{} (schedule = \"{}\")", facts.plan.file,

@@ -95,9 +95,13 @@ class Writer {
     std::string out = head();
     out += settings();
     out += mesh();
+    if (tensor()) out += kCutParameters;
     if (stages()) {
-      out += kCutIntoStages;
+      out += tensor() ? kCopyLaidOutNode : kCopyNode;
+      out += facts_.remade.empty() ? kCopyNodes : kCopyRemadeNodes;
+      out += cut_into_stages();
       out += fully_shards() ? kShardStage : "";
+      if (tensor()) out += running();
       out += parallelize_stages();
     } else {
       if (tensor()) out += kLayOut;
@@ -166,11 +170,10 @@ class Writer {
     for (const std::string& note : facts_.notes) out += "\n" + wrapped("Note: " + note + ".");
     out += "\"\"\"\n\n";
     std::set<std::string> plain, from;
-    if (!facts_.remade.empty()) plain.insert("import functools");
-    if (!stages()) plain.insert("import contextlib");
+    plain.insert("import contextlib");
+    if (!facts_.remade.empty()) plain.insert(stages() ? "import operator" : "import functools");
     for (const std::string& line : plain) out += line + "\n";
-    if (!plain.empty()) out += "\n";
-    out += "import torch\nimport torch.distributed as dist\n";
+    out += "\nimport torch\nimport torch.distributed as dist\n";
     from.insert("from torch.distributed.device_mesh import init_device_mesh");
     if (fully_shards()) {
       from.insert(
@@ -186,7 +189,7 @@ class Writer {
       from.insert("from torch.nn.attention import SDPBackend, sdpa_kernel");
     }
     if (stages()) {
-      from.insert("from torch.distributed.tensor import DTensor");
+      if (!tensor()) from.insert("from torch.distributed.tensor import DTensor");
       from.insert(
           fmt::format("from torch.distributed.pipelining import PipelineStage, {}", schedule()));
     }
@@ -316,24 +319,26 @@ class Writer {
     return out + "    return model\n";
   }
 
+  // Returns the context in which passes of a tensor parallel model run.
+  std::string running() const {
+    return fmt::format(
+        "\n\n@contextlib.contextmanager\ndef running(mesh):\n"
+        "    \"\"\"Plain tensors beside DTensors are the same on all ranks{}.\"\"\"\n"
+        "    with contextlib.ExitStack() as stack:\n"
+        "        stack.enter_context(implicit_replication())\n{}"
+        "        if mesh.device_type == \"cpu\":  # DTensor has no rule for the CPU's fused "
+        "attention\n"
+        "            stack.enter_context(sdpa_kernel(SDPBackend.MATH))\n"
+        "        yield\n",
+        facts_.parallel_loss ? "; the loss reads classes in pieces" : "",
+        facts_.parallel_loss ? "        stack.enter_context(loss_parallel())\n" : "");
+  }
+  const char* context() const { return tensor() ? "running(mesh)" : "contextlib.nullcontext()"; }
+
   std::string step() const {
-    std::string out;
-    if (tensor()) {
-      out += fmt::format(
-          "\n\n@contextlib.contextmanager\ndef running(mesh):\n"
-          "    \"\"\"Plain tensors beside DTensors are the same on all ranks{}.\"\"\"\n"
-          "    with contextlib.ExitStack() as stack:\n"
-          "        stack.enter_context(implicit_replication())\n{}"
-          "        if mesh.device_type == \"cpu\":  # DTensor has no rule for the CPU's fused "
-          "attention\n"
-          "            stack.enter_context(sdpa_kernel(SDPBackend.MATH))\n"
-          "        yield\n",
-          facts_.parallel_loss ? "; the loss reads classes in pieces" : "",
-          facts_.parallel_loss ? "        stack.enter_context(loss_parallel())\n" : "");
-    }
-    return out + fmt::format(kStep, tensor() ? "running(mesh)" : "contextlib.nullcontext()",
-                             fully_shards() ? kSync : "",
-                             tensor() ? "loss.detach().full_tensor()" : "loss.detach()");
+    return (tensor() ? running() : "") +
+           fmt::format(kStep, context(), fully_shards() ? kSync : "",
+                       tensor() ? "loss.detach().full_tensor()" : "loss.detach()");
   }
 
   std::string schedule() const {
@@ -342,11 +347,39 @@ class Writer {
     return name == "1f1b" ? "Schedule1F1B" : "ScheduleInterleaved1F1B";
   }
 
+  std::string cut_into_stages() const {
+    const bool cuts = tensor() != nullptr;
+    return fmt::format(
+        kCutIntoStages, cuts ? ", mesh" : "", cuts ? "without_checks(" : "",
+        cuts ? "\n            copies[node] = graph.call_module(\"as_dtensor\", (copies[node],))"
+             : "",
+        cuts ? "graph.call_function(as_plain, (" : "", cuts ? ",))" : "",
+        cuts ? ")\n    traced.add_module(\"as_dtensor\", AsDTensor(mesh))" : "");
+  }
+
   std::string parallelize_stages() const {
     const bool several = schedule() == "ScheduleInterleaved1F1B";
-    return fmt::format(kParallelizeStages, facts_.plan.stage_axis,
-                       fully_shards() ? shard_call("stage") : "stage", schedule(),
-                       several ? "parts" : "parts[0]");
+    const std::string axis = tensor() ? fmt::format("mesh[\"{}\"]", tensor()->name) : "";
+    const std::string piece =
+        tensor() ? fmt::format(
+                       "            if names[0] in CUT:\n"
+                       "                parts = parameter.chunk({}.size(), CUT[names[0]].dim)\n"
+                       "                parameter = parts[mesh.get_local_rank(\"{}\")]\n",
+                       axis, tensor()->name)
+                 : "";
+    return fmt::format(
+        kParallelizeStages, facts_.plan.stage_axis, fully_shards() ? shard_call("stage") : "stage",
+        schedule(), several ? "parts" : "parts[0]", tensor() ? ", " + axis : "", context(),
+        tensor() ? fmt::format("\n        cut_parameters(stage, {})", axis) : "", piece,
+        tensor() ? "    for alike, _ in tied:\n"
+                   "        cut = [CUT[name] for name in alike if name in CUT]\n"
+                   "        CUT.update({name: cut[0] for name in alike if cut})\n"
+                 : "",
+        tensor() ? "\n        local = [gradient.redistribute(placements=value.placements) for "
+                   "value, gradient in zip(here, "
+                   "local)]\n        for value, gradient in zip(here, local):\n            "
+                   "value.grad = gradient"
+                 : "");
   }
 
   const Facts& facts_;

@@ -71,6 +71,11 @@ InputGradients differentiate_add(GraphBuilder& builder, const Op& op, const Outp
   return out;
 }
 
+InputGradients differentiate_shift(GraphBuilder&, const Op&, const OutputGradients& dy,
+                                   const std::vector<bool>&) {
+  return {dy[0]};
+}
+
 InputGradients differentiate_sub(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                  const std::vector<bool>& wanted) {
   InputGradients out(2);
@@ -342,6 +347,8 @@ std::vector<KindInfo> elementwise_kinds() {
   scale.attributes = {number_attribute("factor")};
   scale.linear = true;
   scale.scales = true;
+  KindInfo shift = unary("shift", "x + by", 1, differentiate_shift);
+  shift.attributes = {number_attribute("by")};
   KindInfo dropout = unary("dropout", "x * keep / (1 - p), keep by a counter-based generator", 2,
                            differentiate_dropout);
   AttributeInfo key = text_attribute("key");
@@ -414,6 +421,7 @@ std::vector<KindInfo> elementwise_kinds() {
        .merges = Combiner::kMax,
        .in_place = true},
       scale,
+      shift,
       unary("gelu", "gelu, tanh form", 8, differentiate_activation),
       unary("gelu_erf", "gelu, x times the normal distribution's share below x", 8,
             differentiate_activation),

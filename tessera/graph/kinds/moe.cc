@@ -51,6 +51,40 @@ Status check_normalize(const Operands& x) {
   return invalid_input(fmt::format("expected normalize of 0 or 1, found {}", normalize));
 }
 
+// The settings of a choice among groups of experts (DeepSeek-V2, V3). `groups` groups of experts
+// that follow each other; of them the `top_groups` groups count whose `group_best` best experts have
+// the largest sum.
+Status check_groups(const Operands& x, int64_t experts) {
+  const int64_t groups = x.integer("groups"), top = x.integer("top_groups"),
+                best = x.integer("group_best");
+  if (groups < 1 || experts % groups != 0) {
+    return invalid_input(
+        fmt::format("expected groups that divide the {} experts, found {}", experts, groups));
+  }
+  if (top < 1 || top > groups) {
+    return invalid_input(
+        fmt::format("expected top_groups from 1 to the {} groups, found {}", groups, top));
+  }
+  if (best < 1 || best > experts / groups) {
+    return invalid_input(fmt::format("expected group_best from 1 to the {} experts of a group, "
+                                     "found {}",
+                                     experts / groups, best));
+  }
+  if (x.integer("top_k") > top * (experts / groups)) {
+    return invalid_input(fmt::format("expected top_k of at most the {} experts of the chosen "
+                                     "groups, found {}",
+                                     top * (experts / groups), x.integer("top_k")));
+  }
+  return {};
+}
+
+// Checks input `i`, the bias that is added to probabilities [.., experts] before experts are chosen.
+Status check_choice_bias(const Operands& x, size_t i, const Tensor& probs) {
+  if (x.count() <= i) return {};
+  TESSERA_TRY_VOID(expect_dims(x[i], "bias", {probs.dims.back()}));
+  return expect_dtype(x[i], "bias", probs.dtype);
+}
+
 // ---- routing
 // -------------------------------------------------------------------------------------
 Result<Inferred> infer_route(const Operands& x) {
@@ -62,22 +96,34 @@ Result<Inferred> infer_route(const Operands& x) {
     return invalid_input(fmt::format("expected a capacity of at least 1, found {}", capacity));
   }
   TESSERA_TRY_VOID(check_normalize(x));
+  TESSERA_TRY_VOID(check_groups(x, dims[2].size));
+  TESSERA_TRY_VOID(check_choice_bias(x, 1, x[0]));
   const std::vector<Dim> choices = {dims[0], dims[1], choice};
   return conclude(
-      x, "batch seq^ experts^ -> batch seq choice^, batch seq choice, batch experts, batch",
+      x,
+      fmt::format("batch seq^ experts^{} -> batch seq choice^, batch seq choice, batch experts, "
+                  "batch",
+                  x.count() > 1 ? ", experts" : ""),
       {choices, choices, {dims[0], dims[2]}, {dims[0]}},
       {DType::kInt64, x[0].dtype, DType::kInt64, DType::kInt64});
 }
 
+// The bias has no derivative, because it changes the weights only by what is chosen.
 InputGradients differentiate_route(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                    const std::vector<bool>&) {
-  return {builder.op1(op.path + ".dx", "moe_route_grad", {dy[1], op.inputs[0]},
-                      {{"top_k", op.integer("top_k")}, {"normalize", op.integer("normalize")}})};
+  std::vector<TensorId> operands = {dy[1]};
+  operands.insert(operands.end(), op.inputs.begin(), op.inputs.end());
+  Attributes attributes;
+  for (const char* name : {"top_k", "normalize", "groups", "top_groups", "group_best"})
+    attributes[name] = op.integer(name);
+  InputGradients out(op.inputs.size());
+  out[0] = builder.op1(op.path + ".dx", "moe_route_grad", operands, attributes);
+  return out;
 }
 
 Result<Inferred> infer_route_grad(const Operands& x) {
   TESSERA_TRY_VOID(check_normalize(x));
-  TESSERA_TRY_VOID(expect_equal_dtypes(x));
+  TESSERA_TRY_VOID(expect_equal_dtypes(x, 2));
   TESSERA_TRY_VOID(expect_floating_rank(x[1], "probabilities", 3, "batch seq experts"));
   TESSERA_TRY_VOID(expect_choices(x[0], "dweight", x[1]));
   TESSERA_TRY(const Dim choice, read_choice(x, x[1].dims[2].size));
@@ -85,8 +131,12 @@ Result<Inferred> infer_route_grad(const Operands& x) {
     return invalid_input(
         fmt::format("expected dweight with {} choices, found {}", choice.size, describe(x[0])));
   }
-  return conclude(x, "batch seq choice^, batch seq experts^ -> batch seq experts", {x[1].dims},
-                  {x[1].dtype});
+  TESSERA_TRY_VOID(check_groups(x, x[1].dims[2].size));
+  TESSERA_TRY_VOID(check_choice_bias(x, 2, x[1]));
+  return conclude(x,
+                  fmt::format("batch seq choice^, batch seq experts^{} -> batch seq experts",
+                              x.count() > 2 ? ", experts" : ""),
+                  {x[1].dims}, {x[1].dtype});
 }
 
 // ---- dispatch and combine: each is the other's derivative
@@ -273,13 +323,18 @@ PositionRule place_in_mean(const Op& op, int dim) {
 
 std::vector<KindInfo> moe_kinds() {
   const AttributeInfo top_k = integer_attribute("top_k"), capacity = integer_attribute("capacity"),
-                      normalize = integer_attribute("normalize", 1);
+                      normalize = integer_attribute("normalize", 1),
+                      groups = integer_attribute("groups", 1),
+                      top_groups = integer_attribute("top_groups", 1),
+                      group_best = integer_attribute("group_best", 1);
   return {
       {.name = "moe_route",
        .summary = "the top_k experts of each token, their slots and weights",
+       .min_inputs = 1,
+       .max_inputs = 2,
        .output_names = {"slot", "weight", "load", "dropped"},
        .outputs = 4,
-       .attributes = {top_k, capacity, normalize},
+       .attributes = {top_k, capacity, normalize, groups, top_groups, group_best},
        .infer = infer_by(infer_route),
        .differentiate = differentiate_route,
        .flops = flops_per_point(1),
@@ -288,8 +343,8 @@ std::vector<KindInfo> moe_kinds() {
       {.name = "moe_route_grad",
        .summary = "gradient of the probabilities through the weights",
        .min_inputs = 2,
-       .max_inputs = 2,
-       .attributes = {top_k, normalize},
+       .max_inputs = 3,
+       .attributes = {top_k, normalize, groups, top_groups, group_best},
        .infer = infer_by(infer_route_grad),
        .flops = flops_per_point(1),
        .work = WorkClass::kRouting,

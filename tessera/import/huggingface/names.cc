@@ -8,6 +8,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
+#include "tessera/models/huggingface.h"
 
 namespace tessera {
 namespace {
@@ -21,10 +22,12 @@ struct NameRow {
   std::string ours, theirs, layout = "";
   Blocks blocks = Blocks::kAll;
   std::string beside = "";  // the row applies only to models that also have this tensor
+  // Ends of the names of our tensors, of the same block, whose rows follow each other in their array.
+  std::vector<std::string> fused = {};
 };
 
-struct FamilyNames {
-  std::string family;
+struct TypeNames {
+  std::vector<std::string> types;  // model types with these names
   std::vector<NameRow> rows;
   HuggingFaceFiles files;
 };
@@ -32,7 +35,7 @@ struct FamilyNames {
 constexpr std::string_view kQuery = "(heads group head_dim) hidden",
                            kKey = "(heads head_dim) hidden", kOut = "hidden (heads group head_dim)",
                            kQueryBias = "(heads group head_dim)", kKeyBias = "(heads head_dim)",
-                           kUp = "ffn hidden", kDown = "hidden ffn";
+                           kUp = "ffn hidden", kDown = "hidden ffn", kQueryHeads = "(heads group)";
 
 // Adds the rows of a product and its bias.
 void add(std::vector<NameRow>& rows, const std::string& ours, const std::string& theirs,
@@ -41,8 +44,8 @@ void add(std::vector<NameRow>& rows, const std::string& ours, const std::string&
   rows.push_back({ours + ".bias", theirs + ".bias", std::string(bias), blocks});
 }
 
-FamilyNames gpt() {
-  FamilyNames names{"gpt",
+TypeNames gpt() {
+  TypeNames names{{"gpt2"},
                     {{"embed.token.weight", "transformer.wte.weight"},
                      {"embed.position.weight", "transformer.wpe.weight"},
                      {"head.weight", "lm_head.weight"}},
@@ -88,17 +91,102 @@ HuggingFaceFiles llama_files() {
   return {{}, {".rotary_emb.inv_freq"}, {{"lm_head.weight", "model.embed_tokens.weight", "tied"}}};
 }
 
-FamilyNames llama() {
-  FamilyNames names{"llama", llama_rows(), llama_files()};
-  const std::string ours = "blocks.*.mlp.", theirs = "model.layers.*.mlp.";
-  names.rows.push_back({ours + "gate.weight", theirs + "gate_proj.weight", std::string(kUp)});
-  names.rows.push_back({ours + "up.weight", theirs + "up_proj.weight", std::string(kUp)});
-  names.rows.push_back({ours + "down.weight", theirs + "down_proj.weight", std::string(kDown)});
+constexpr const char* kOurMlp = "blocks.*.mlp.";
+constexpr const char* kTheirMlp = "model.layers.*.mlp.";
+
+// Adds the rows of a gated MLP of three arrays.
+void add_mlp(std::vector<NameRow>& rows, const std::string& ours, const std::string& theirs) {
+  rows.push_back({ours + "gate.weight", theirs + "gate_proj.weight", std::string(kUp)});
+  rows.push_back({ours + "up.weight", theirs + "up_proj.weight", std::string(kUp)});
+  rows.push_back({ours + "down.weight", theirs + "down_proj.weight", std::string(kDown)});
+}
+// Adds the rows of a gated MLP whose first two products are one array.
+void add_fused_mlp(std::vector<NameRow>& rows) {
+  const std::string ours = kOurMlp, theirs = kTheirMlp;
+  rows.push_back({ours + "gate.weight", theirs + "gate_up_proj.weight", "(1/2 ffn) hidden"});
+  rows.push_back({ours + "up.weight", theirs + "gate_up_proj.weight", "(2/2 ffn) hidden"});
+  rows.push_back({ours + "down.weight", theirs + "down_proj.weight", std::string(kDown)});
+}
+// Adds the rows of experts that have three arrays each, of their router, and of a shared MLP.
+void add_experts(std::vector<NameRow>& rows) {
+  const std::string ours = "blocks.*.moe.", theirs = kTheirMlp;
+  rows.push_back({ours + "router.weight", theirs + "gate.weight", "experts hidden"});
+  rows.push_back({ours + "route.bias", theirs + "gate.e_score_correction_bias"});
+  add_mlp(rows, ours + "shared.", theirs + "shared_experts.");
+  add_mlp(rows, ours, theirs + "experts.#.");
+}
+
+// Returns the rows of norms of a block, by the ends of their names. A row of llama_rows() applies
+// where none of these does.
+std::vector<NameRow> norm_rows(
+    const std::vector<std::pair<std::string, std::string>>& ours_and_theirs) {
+  std::vector<NameRow> rows;
+  for (const auto& [ours, theirs] : ours_and_theirs)
+    rows.push_back({"blocks.*." + ours + ".weight", "model.layers.*." + theirs + ".weight"});
+  return rows;
+}
+
+// Returns a table of decoders: `first` rows, and those of Llama.
+TypeNames decoder(std::vector<std::string> types, std::vector<NameRow> first = {}) {
+  TypeNames names{std::move(types), std::move(first), llama_files()};
+  const std::vector<NameRow> rest = llama_rows();
+  names.rows.insert(names.rows.end(), rest.begin(), rest.end());
   return names;
 }
 
-FamilyNames mixtral() {
-  FamilyNames names{"mixtral", llama_rows(), llama_files()};
+TypeNames llama() {
+  TypeNames names = decoder({"llama", "mistral", "qwen2", "qwen3", "smollm3"});
+  add_mlp(names.rows, kOurMlp, kTheirMlp);
+  return names;
+}
+
+TypeNames gemma() {
+  TypeNames names = decoder({"gemma2", "gemma3_text"},
+                            norm_rows({{"ln_1_after", "post_attention_layernorm"},
+                                       {"ln_2", "pre_feedforward_layernorm"},
+                                       {"ln_2_after", "post_feedforward_layernorm"}}));
+  add_mlp(names.rows, kOurMlp, kTheirMlp);
+  return names;
+}
+
+TypeNames olmo2() {
+  std::vector<NameRow> first = norm_rows({{"ln_1_after", "post_attention_layernorm"},
+                                          {"ln_2_after", "post_feedforward_layernorm"}});
+  for (const auto& [name, layout] : {std::pair{"q", kQueryBias}, std::pair{"k", kKeyBias}}) {
+    first.push_back({fmt::format("blocks.*.attn.{}_head_norm.weight", name),
+                     fmt::format("model.layers.*.self_attn.{}_norm.weight", name),
+                     std::string(layout)});
+  }
+  TypeNames names = decoder({"olmo2"}, std::move(first));
+  add_mlp(names.rows, kOurMlp, kTheirMlp);
+  return names;
+}
+
+TypeNames glm4() {
+  TypeNames names = decoder({"glm4"}, norm_rows({{"ln_1_after", "post_self_attn_layernorm"},
+                                                 {"ln_2_after", "post_mlp_layernorm"}}));
+  add_fused_mlp(names.rows);
+  return names;
+}
+
+TypeNames phi3() {
+  std::vector<NameRow> first;
+  for (const auto& [name, layout] :
+       {std::pair{"q", kQuery}, std::pair{"k", kKey}, std::pair{"v", kKey}}) {
+    first.push_back({fmt::format("blocks.*.attn.{}.weight", name),
+                     "model.layers.*.self_attn.qkv_proj.weight",
+                     std::string(layout),
+                     Blocks::kAll,
+                     "",
+                     {"attn.q.weight", "attn.k.weight", "attn.v.weight"}});
+  }
+  TypeNames names = decoder({"phi3"}, std::move(first));
+  add_fused_mlp(names.rows);
+  return names;
+}
+
+TypeNames mixtral() {
+  TypeNames names = decoder({"mixtral"});
   const std::string ours = "blocks.*.moe.", theirs = "model.layers.*.block_sparse_moe.";
   names.rows.push_back({ours + "router.weight", theirs + "gate.weight", "experts hidden"});
   const std::string expert = theirs + "experts.#.";
@@ -108,9 +196,57 @@ FamilyNames mixtral() {
   return names;
 }
 
-FamilyNames bert() {
-  FamilyNames names{
-      "bert",
+TypeNames mixtures() {
+  TypeNames names = decoder({"qwen3_moe", "glm4_moe"});
+  add_mlp(names.rows, kOurMlp, kTheirMlp);
+  add_experts(names.rows);
+  return names;
+}
+
+// Latent attention: queries by way of q_a and q_b, keys and values by way of kv_a, which also has
+// the elements of keys that carry positions, and kv_b, which has both of each head.
+TypeNames deepseek() {
+  const std::string ours = "blocks.*.attn.", theirs = "model.layers.*.self_attn.";
+  const std::vector<std::string> first_products = {"attn.kv_down.weight", "attn.k_rope.weight"};
+  const std::string both = theirs + "kv_a_proj_with_mqa.weight";
+  std::vector<NameRow> first = {
+      {ours + "q_down.weight", theirs + "q_a_proj.weight", "rank hidden"},
+      {ours + "q_norm.weight", theirs + "q_a_layernorm.weight"},
+      {ours + "q.weight", theirs + "q_b_proj.weight", "(heads group head_dim) rank", Blocks::kAll,
+       ours + "q_down.weight"},
+      {ours + "kv_down.weight", both, "rank hidden", Blocks::kAll, "", first_products},
+      {ours + "k_rope.weight", both, "head_dim hidden", Blocks::kAll, "", first_products},
+      {ours + "kv_norm.weight", theirs + "kv_a_layernorm.weight"},
+      {ours + "k.weight", theirs + "kv_b_proj.weight", "(heads head_dim+attn.v.weight) rank"},
+      {ours + "v.weight", theirs + "kv_b_proj.weight", "(heads attn.k.weight+value_dim|head_dim) rank"},
+      {ours + "out.weight", theirs + "o_proj.weight", "hidden (heads group value_dim|head_dim)"}};
+  TypeNames names = decoder({"deepseek_v3"}, std::move(first));
+  add_mlp(names.rows, kOurMlp, kTheirMlp);
+  add_experts(names.rows);
+  return names;
+}
+
+TypeNames gpt_oss() {
+  TypeNames names = decoder(
+      {"gpt_oss"}, {{"blocks.*.attn.sinks.weight", "model.layers.*.self_attn.sinks",
+                     std::string(kQueryHeads)}});
+  std::vector<NameRow>& rows = names.rows;
+  const std::string ours = "blocks.*.moe.", theirs = kTheirMlp, experts = theirs + "experts.";
+  add(rows, ours + "router", theirs + "router", "experts hidden", "experts");
+  for (const auto& [name, number] : {std::pair{"gate", 1}, std::pair{"up", 2}}) {
+    rows.push_back({ours + name + ".weight", experts + "gate_up_proj",
+                    fmt::format("experts hidden (ffn {}/2)", number)});
+    rows.push_back({ours + name + ".bias", experts + "gate_up_proj_bias",
+                    fmt::format("experts (ffn {}/2)", number)});
+  }
+  rows.push_back({ours + "down.weight", experts + "down_proj", "experts ffn hidden"});
+  rows.push_back({ours + "down.bias", experts + "down_proj_bias", "experts hidden"});
+  return names;
+}
+
+TypeNames bert() {
+  TypeNames names{
+      {"bert"},
       {{"embed.token.weight", "bert.embeddings.word_embeddings.weight"},
        {"embed.position.weight", "bert.embeddings.position_embeddings.weight"},
        {"embed.type.weight", "bert.embeddings.token_type_embeddings.weight"},
@@ -137,9 +273,9 @@ FamilyNames bert() {
   return names;
 }
 
-FamilyNames vit() {
-  FamilyNames names{
-      "vit",
+TypeNames vit() {
+  TypeNames names{
+      {"vit"},
       {{"embed.class.weight", "vit.embeddings.cls_token", "1 seq hidden"},
        {"embed.position.weight", "vit.embeddings.position_embeddings", "1 seq hidden"}},
       {{}, {"vit.pooler.dense.weight", "vit.pooler.dense.bias"}, {}}};
@@ -193,8 +329,8 @@ void add_stack(std::vector<NameRow>& rows, const std::string& stack, Blocks bloc
   weight("mlp.down", mlp + "wo", kDown);
 }
 
-FamilyNames t5() {
-  FamilyNames names{"t5",
+TypeNames t5() {
+  TypeNames names{{"t5"},
                     {{"embed.token.weight", "shared.weight"},
                      {"encoder.ln.weight", "encoder.final_layer_norm.weight"},
                      {"final.ln.weight", "decoder.final_layer_norm.weight"},
@@ -209,14 +345,69 @@ FamilyNames t5() {
   return names;
 }
 
-const std::vector<FamilyNames>& tables() {
-  static const std::vector<FamilyNames> all = {gpt(), llama(), mixtral(), bert(), vit(), t5()};
+TypeNames llama4() {
+  TypeNames names = decoder({"llama4_text"});
+  std::vector<NameRow>& rows = names.rows;
+  const std::string ours = "blocks.*.moe.", theirs = "model.layers.*.feed_forward.",
+                    experts = theirs + "experts.";
+  add_mlp(rows, kOurMlp, theirs);
+  add_mlp(rows, ours + "shared.", theirs + "shared_expert.");
+  rows.push_back({ours + "router.weight", theirs + "router.weight", "experts hidden"});
+  rows.push_back({ours + "gate.weight", experts + "gate_up_proj", "experts hidden (1/2 ffn)"});
+  rows.push_back({ours + "up.weight", experts + "gate_up_proj", "experts hidden (2/2 ffn)"});
+  rows.push_back({ours + "down.weight", experts + "down_proj", "experts ffn hidden"});
+  return names;
+}
+
+TypeNames mamba2() {
+  TypeNames names{{"mamba2"},
+                  {{"embed.token.weight", "backbone.embeddings.weight"},
+                   {"final.ln.weight", "backbone.norm_f.weight"},
+                   {"head.weight", "lm_head.weight"},
+                   {"blocks.*.ln_1.weight", "backbone.layers.*.norm.weight"}},
+                  {{}, {}, {{"lm_head.weight", "backbone.embeddings.weight", "tied"}}}};
+  const std::string ours = "blocks.*.ssm.", theirs = "backbone.layers.*.mixer.";
+  constexpr const char* kValues = "(heads group head_dim)";
+  constexpr const char* kOfHeads = "(heads group)";
+  constexpr const char* kStates = "(heads state)";
+  std::vector<std::string> products, weights, biases;
+  for (const char* name : {"z", "x", "b", "c", "dt"})
+    products.push_back(fmt::format("ssm.{}.weight", name));
+  for (const char* name : {"x", "b", "c"}) {
+    weights.push_back(fmt::format("ssm.{}_conv.weight", name));
+    biases.push_back(fmt::format("ssm.{}_conv.bias", name));
+  }
+  const auto row = [&](const std::string& name, const std::string& other, const std::string& layout,
+                       const std::vector<std::string>& fused = {}) {
+    names.rows.push_back({ours + name, theirs + other, layout, Blocks::kAll, "", fused});
+  };
+  for (const auto& [name, dims] : {std::pair{"z", kValues}, std::pair{"x", kValues},
+                                   std::pair{"b", kStates}, std::pair{"c", kStates},
+                                   std::pair{"dt", kOfHeads}}) {
+    row(fmt::format("{}.weight", name), "in_proj.weight", fmt::format("{} hidden", dims), products);
+    row(fmt::format("{}_conv.weight", name), "conv1d.weight", fmt::format("{} 1 taps", dims),
+        weights);
+    row(fmt::format("{}_conv.bias", name), "conv1d.bias", dims, biases);
+  }
+  row("dt.bias", "dt_bias", kOfHeads);
+  row("a_exp.weight", "A_log", kOfHeads);
+  row("scan.weight", "D", kOfHeads);
+  row("gain.weight", "norm.weight", "(heads width)");
+  row("out.weight", "out_proj.weight", "hidden (heads width)");
+  return names;
+}
+
+const std::vector<TypeNames>& tables() {
+  static const std::vector<TypeNames> all = {gpt(),  llama(),    gemma(),   olmo2(), glm4(),
+                                             phi3(), mixtral(),  mixtures(), deepseek(),
+                                             gpt_oss(), llama4(), mamba2(), bert(), vit(), t5()};
   return all;
 }
 
-const FamilyNames* find_table(std::string_view family) {
-  for (const FamilyNames& names : tables()) {
-    if (names.family == family) return &names;
+const TypeNames* find_table(std::string_view type) {
+  for (const TypeNames& names : tables()) {
+    if (std::find(names.types.begin(), names.types.end(), type) != names.types.end())
+      return &names;
   }
   return nullptr;
 }
@@ -257,28 +448,82 @@ std::optional<std::string> block_in(const NameRow& row, const std::string& name,
   return std::nullopt;
 }
 
-// Adds one dim of their array to the view. `text` is a dim of a layout without its brackets: "a",
-// "1", "a b" or "1/3 a b".
-void add_dim(const std::string& text, const Tensor& tensor, TensorView& view) {
-  int64_t size = 1;
-  for (const std::string& word : split_text(text, ' ')) {
-    const size_t slash = word.find('/');
-    if (slash != std::string::npos) {
-      const int64_t parts = *parse_int(word.substr(slash + 1));
-      view.part = *parse_int(word.substr(0, slash)) - 1;
-      view.dims.push_back(TensorView::kPart);
-      view.split_shape.push_back(parts);
-      size *= parts;
-    } else if (word != "1") {
-      const auto dim = std::find_if(tensor.dims.begin(), tensor.dims.end(),
-                                    [&](const Dim& one) { return one.name == word; });
-      TESSERA_CHECK(dim != tensor.dims.end(), "{}: layout: dim '{}'", tensor.name, word);
-      view.dims.push_back(static_cast<int>(dim - tensor.dims.begin()));
-      view.split_shape.push_back(dim->size);
-      size *= dim->size;
+using Parameters = std::map<std::string, const Tensor*>;
+
+// Returns another tensor of the same block, by the end of its name.
+const Tensor& neighbour(const Tensor& tensor, const std::string& block, const std::string& end,
+                        const Parameters& parameters) {
+  const auto found = parameters.find(fmt::format("blocks.{}.{}", block, end));
+  TESSERA_CHECK(found != parameters.end(), "{}: no neighbour '{}'", tensor.name, end);
+  return *found->second;
+}
+
+// A tensor for which a view is made, the number of its block, and the model's parameters.
+struct Placed {
+  const Tensor& tensor;
+  const std::string& block;
+  const Parameters& parameters;
+
+  // Returns the number of the dim that a word names, or -1. Of "a|b" the first that the tensor has.
+  int dim(const std::string& word) const {
+    for (const std::string& name : split_text(word, '|')) {
+      const auto found = std::find_if(tensor.dims.begin(), tensor.dims.end(),
+                                      [&](const Dim& one) { return one.name == name; });
+      if (found != tensor.dims.end()) return static_cast<int>(found - tensor.dims.begin());
+    }
+    return -1;
+  }
+};
+
+// Adds a split dim that joins our dim to dims of other tensors: "head_dim+attn.v.weight". A word that
+// names none of our dims is another tensor, of which the last dim counts.
+void add_joined(const std::string& word, const Placed& placed, TensorView& view) {
+  int64_t size = 0;
+  for (const std::string& each : split_text(word, '+')) {
+    const int dim = placed.dim(each);
+    if (dim >= 0) {
+      view.dims.push_back(dim);
+      view.starts.push_back(size);
+      size += placed.tensor.dims[static_cast<size_t>(dim)].size;
+    } else {
+      size += neighbour(placed.tensor, placed.block, each, placed.parameters).dims.back().size;
     }
   }
+  view.split_shape.push_back(size);
+}
+
+// Adds one dim of their array to the view. `text` is a dim of a layout without its brackets: "a",
+// "1", "a b", "1/3 a b" or "a b+other".
+void add_dim(const std::string& text, const Placed& placed, TensorView& view) {
+  int64_t size = 1;
+  for (const std::string& word : split_text(text, ' ')) {
+    if (word == "1") continue;
+    const size_t slash = word.find('/');
+    if (slash != std::string::npos) {
+      view.starts.push_back(*parse_int(word.substr(0, slash)) - 1);
+      view.dims.push_back(TensorView::kPart);
+      view.split_shape.push_back(*parse_int(word.substr(slash + 1)));
+    } else {
+      TESSERA_CHECK(word.find('+') != std::string::npos || placed.dim(word) >= 0,
+                    "{}: layout: dim '{}'", placed.tensor.name, word);
+      add_joined(word, placed, view);
+    }
+    size *= view.split_shape.back();
+  }
   view.array_shape.push_back(size);
+}
+
+// Counts the rows of other tensors that their array has too, before and after ours.
+void add_fused(const NameRow& row, const Placed& placed, TensorView& view) {
+  int64_t of_row = 1, before = 0, all = 0;
+  for (size_t d = 1; d < view.array_shape.size(); ++d) of_row *= view.array_shape[d];
+  for (const std::string& name : row.fused) {
+    const Tensor& other = neighbour(placed.tensor, placed.block, name, placed.parameters);
+    if (&other == &placed.tensor) before = all;
+    all += other.elements();
+  }
+  view.first = before;
+  view.array_shape[0] = all / of_row;
 }
 
 std::string layout_of(const NameRow& row, const Tensor& tensor) {
@@ -292,11 +537,12 @@ std::string layout_of(const NameRow& row, const Tensor& tensor) {
 // config.json may state any number of experts.
 constexpr int64_t kMostArrays = 1'000'000;
 
-TensorView make_view(const NameRow& row, const Tensor& tensor, const std::string& block) {
+TensorView make_view(const NameRow& row, const Placed& placed) {
+  const Tensor& tensor = placed.tensor;
   TensorView view;
   view.name = tensor.name;
   view.shape = tensor.shape();
-  const std::string name = replaced(row.theirs, "*", block);
+  const std::string name = replaced(row.theirs, "*", placed.block);
   view.stacked = name.find('#') != std::string::npos;
   const int64_t arrays = view.stacked ? view.shape.front() : 1;
   for (int64_t i = 0; i < arrays; ++i)
@@ -305,9 +551,10 @@ TensorView make_view(const NameRow& row, const Tensor& tensor, const std::string
   while (!layout.empty()) {
     const bool group = layout.front() == '(';
     const size_t end = group ? layout.find(')') : std::min(layout.find(' '), layout.size());
-    add_dim(group ? layout.substr(1, end - 1) : layout.substr(0, end), tensor, view);
+    add_dim(group ? layout.substr(1, end - 1) : layout.substr(0, end), placed, view);
     layout = trim(std::string_view(layout).substr(std::min(end + (group ? 1 : 0), layout.size())));
   }
+  if (!row.fused.empty()) add_fused(row, placed, view);
   return view;
 }
 
@@ -315,8 +562,10 @@ TensorView make_view(const NameRow& row, const Tensor& tensor, const std::string
 
 Box TensorView::box(const Box& region) const {
   Box out;
-  for (const int dim : dims) {
-    out.dims.push_back(dim == kPart ? Interval{part, 1} : region.dims[static_cast<size_t>(dim)]);
+  for (size_t d = 0; d < dims.size(); ++d) {
+    Interval place = dims[d] == kPart ? Interval{0, 1} : region.dims[static_cast<size_t>(dims[d])];
+    place.begin += starts[d];
+    out.dims.push_back(place);
   }
   return out;
 }
@@ -331,15 +580,25 @@ bool TensorView::same_order() const {
   return true;
 }
 
+Result<std::string> huggingface_type_of(const Model& model) {
+  if (!model.huggingface_type.empty()) return model.huggingface_type;
+  TESSERA_TRY(const std::string text, huggingface_config(model.spec, DType::kFloat32));
+  TESSERA_TRY(const HuggingFaceModel written, parse_huggingface_config(text, "config.json"));
+  return written.type;
+}
+
 Result<std::vector<TensorView>> huggingface_views(const Model& model) {
-  const FamilyNames* table = find_table(model.family);
+  TESSERA_TRY(const std::string type, huggingface_type_of(model));
+  const TypeNames* table = find_table(type);
   if (table == nullptr) {
     std::vector<std::string> known;
-    for (const FamilyNames& names : tables()) known.push_back(names.family);
-    return invalid_input(fmt::format("model '{}': expected a family with Hugging Face's names: {}",
-                                     model.family, join(known, ", ")));
+    for (const TypeNames& names : tables())
+      known.insert(known.end(), names.types.begin(), names.types.end());
+    return invalid_input(fmt::format(
+        "model '{}': expected a model type whose arrays have names here ({}), found {}",
+        model.family, join(known, ", "), type));
   }
-  std::map<std::string, const Tensor*> parameters;
+  Parameters parameters;
   int64_t blocks = 0;
   for (const Tensor& tensor : model.graph.tensors()) {
     if (tensor.role != Role::kParameter) continue;
@@ -363,7 +622,7 @@ Result<std::vector<TensorView>> huggingface_views(const Model& model) {
             "by the experts of '{}'",
             model.family, kMostArrays, tensor.name));
       }
-      views.push_back(make_view(row, tensor, *block));
+      views.push_back(make_view(row, {tensor, *block, parameters}));
       break;
     }
     if (views.size() == before) {
@@ -375,8 +634,9 @@ Result<std::vector<TensorView>> huggingface_views(const Model& model) {
   return views;
 }
 
-const HuggingFaceFiles* huggingface_files(std::string_view family) {
-  const FamilyNames* names = find_table(family);
+const HuggingFaceFiles* huggingface_files(const Model& model) {
+  const Result<std::string> type = huggingface_type_of(model);
+  const TypeNames* names = type ? find_table(*type) : nullptr;
   return names == nullptr ? nullptr : &names->files;
 }
 

@@ -1,6 +1,6 @@
 // Maps the names and layouts of Hugging Face's arrays ("theirs") to those of our tensors ("ours").
-// Each family has a table of rows, which import and export both use. A row says which part of their
-// array is our tensor, and in which order of dims:
+// Each model type has a table of rows, which import and export both use. A row says which part of
+// their array is our tensor, and in which order of dims:
 //
 //   ours                     theirs                        layout
 //   blocks.*.attn.q.weight   h.*.attn.c_attn.weight        hidden (1/3 heads group head_dim)
@@ -9,6 +9,11 @@
 // the first part (1/3). The index in this part runs over our heads, group and head_dim, row-major.
 // `*` is the number of a block. `#` in their name is an index of our first dim: they have one array
 // for each index (each expert). If the layout is empty, their dims are our dims.
+//
+// Where the parts of a fused array have different sizes, the row names our tensors that follow each
+// other in it (NameRow::fused), or a word of the layout joins our dim to that of another tensor:
+// (heads head_dim+attn.v.weight) are, for each head, elements of our tensor and then those of the last
+// dim of attn.v.weight. Of a|b the dim counts that our tensor has.
 //
 // A TensorView is a row applied to one of our tensors: it describes our tensor as a strided view of
 // their arrays. Every element of their arrays belongs to exactly one of our tensors.
@@ -32,11 +37,16 @@ struct TensorView {
   std::vector<int64_t> array_shape;  // shape of each of their arrays, as in their files
   // The shape of their array after its dims are split further, so that each split dim is either one
   // of our dims or the index of the parts of a fused array. `dims` has for each split dim the number
-  // of our dim, or kPart for the index of the parts. Our tensor is the part `part`.
+  // of our dim, or kPart for the index of the parts.
   static constexpr int kPart = -1;
   std::vector<int64_t> split_shape;
   std::vector<int> dims;
-  int64_t part = 0;
+  // For each split dim, the first index that our tensor has: the number of a part, the place of our
+  // dim among dims of other tensors that it is joined to, else 0.
+  std::vector<int64_t> starts;
+  // Where their array also has the rows of other tensors: how many elements come before ours. The
+  // split shape is that of our rows alone.
+  int64_t first = 0;
 
   bool stacked = false;  // they have one array for each index of our first dim
 
@@ -47,11 +57,15 @@ struct TensorView {
   bool same_order() const;
 };
 
+// Returns the model type whose names the model's arrays have: that of its config.json, or the first
+// one that computes the model. Returns an error if there is none.
+Result<std::string> huggingface_type_of(const Model& model);
+
 // Returns the views of all parameters of the model, in the order of its graph. Returns an error if
-// the family has no table, or the model has a parameter that no row names.
+// no model type with a table computes the model, or the model has a parameter that no row names.
 Result<std::vector<TensorView>> huggingface_views(const Model& model);
 
-// Rules for names in the files of a family that have no row in the table of parameters.
+// Rules for names in the files of a model type that have no row in the table of parameters.
 struct HuggingFaceFiles {
   // Other spellings of names, older or shorter: a text in a name of the table, and the text that
   // files may have in its place.
@@ -76,7 +90,7 @@ struct HuggingFaceFiles {
   };
   std::vector<Token> tokens = {};
 };
-// Returns the rules of the files of a family, or null if the family has no table.
-const HuggingFaceFiles* huggingface_files(std::string_view family);
+// Returns the rules of the files of a model's type, or null if no type with a table computes it.
+const HuggingFaceFiles* huggingface_files(const Model& model);
 
 }  // namespace tessera

@@ -34,14 +34,33 @@ void read_experts(ConfigReader& reader) {
   }
 }
 
-namespace {
-
 json window_of(const Keys& keys) {
   const std::string& window = of(keys, "window");
   return window == "0" ? json(nullptr) : number(window);
 }
 
-void write_window(const Keys& keys, OrderedJson& out) { out["sliding_window"] = window_of(keys); }
+Texts layer_types_of(const Keys& keys, const char* other) {
+  const auto every = number(of(keys, "full_every")).get<size_t>();
+  Texts types;
+  for (size_t i = 1; i <= number(of(keys, "layers")).get<size_t>(); ++i) {
+    const bool full = of(keys, "window") == "0" || (every > 0 && i % every == 0);
+    types.emplace_back(full ? "full_attention" : other);
+  }
+  return types;
+}
+
+void write_balance(const Keys& keys, OrderedJson& out) {
+  const double balance = real_of(keys, "balance");
+  out["output_router_logits"] = balance > 0;
+  out["router_aux_loss_coef"] = balance / (real_of(keys, "top_k") / real_of(keys, "layers"));
+}
+
+std::string write_window(const Keys& keys, OrderedJson& out) {
+  out["sliding_window"] = window_of(keys);
+  return "";
+}
+
+namespace {
 
 // Reads which layers have a window: layer_types says it, or without that max_window_layers, the
 // number of the first layer with a window.
@@ -66,19 +85,14 @@ void read_layer_windows(ConfigReader& reader) {
   add_layer_windows(window, full, reader);
 }
 
-void write_layer_windows(const Keys& keys, OrderedJson& out) {
-  const json window = window_of(keys), layers = number(of(keys, "layers"));
-  const auto every = number(of(keys, "full_every")).get<size_t>();
+std::string write_layer_windows(const Keys& keys, OrderedJson& out) {
+  const json window = window_of(keys);
   const bool windows = !window.is_null();
   out["use_sliding_window"] = windows;
   out["sliding_window"] = window;
-  out["max_window_layers"] = windows ? json(0) : layers;
-  Texts types;
-  for (size_t i = 1; i <= layers.get<size_t>(); ++i) {
-    const bool full = !windows || (every > 0 && i % every == 0);
-    types.emplace_back(full ? "full_attention" : "sliding_attention");
-  }
-  out["layer_types"] = std::move(types);
+  out["max_window_layers"] = windows ? json(0) : number(of(keys, "layers"));
+  out["layer_types"] = layer_types_of(keys, "sliding_attention");
+  return "";
 }
 
 void read_mixtral(ConfigReader& reader) {
@@ -86,12 +100,9 @@ void read_mixtral(ConfigReader& reader) {
   read_experts(reader);
 }
 
-void write_mixtral(const Keys& keys, OrderedJson& out) {
-  const double balance = number(of(keys, "balance")).get<double>();
-  out["output_router_logits"] = balance > 0;
-  out["router_aux_loss_coef"] = balance / (number(of(keys, "top_k")).get<double>() /
-                                           number(of(keys, "layers")).get<double>());
-  write_window(keys, out);
+std::string write_mixtral(const Keys& keys, OrderedJson& out) {
+  write_balance(keys, out);
+  return write_window(keys, out);
 }
 
 }  // namespace

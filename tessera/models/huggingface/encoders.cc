@@ -47,7 +47,7 @@ void read_vit(ConfigReader& reader) {
   reader.add("classes", classes);
 }
 
-void write_vit(const Keys& keys, OrderedJson& out) {
+std::string write_vit(const Keys& keys, OrderedJson& out) {
   const auto classes = number(of(keys, "classes")).get<int64_t>();
   OrderedJson names = OrderedJson::object(), numbers = OrderedJson::object();
   for (int64_t i = 0; i < classes; ++i) {
@@ -57,6 +57,7 @@ void write_vit(const Keys& keys, OrderedJson& out) {
   }
   out["id2label"] = std::move(names);
   out["label2id"] = std::move(numbers);
+  return "";
 }
 
 ModelType vit() {
@@ -87,8 +88,9 @@ void read_t5(ConfigReader& reader) {
   if (reader.given("is_gated_act") != nullptr) reader.read(boolean("is_gated_act", "gated"));
 }
 
-void write_t5(const Keys& keys, OrderedJson& out) {
+std::string write_t5(const Keys& keys, OrderedJson& out) {
   out["num_decoder_layers"] = number(of(keys, "layers"));
+  return "";
 }
 
 // Spells whether the head's input is divided. transformers 4 divides it if the head is tied, 5 if

@@ -17,12 +17,15 @@ struct HuggingFaceModel {
   struct PlannedKey {
     std::string key, value, sentence;
   };
+  std::string type;    // model_type of the file
   std::string family;  // "gpt", "llama"
   ModelArguments arguments;
   // Plain sentences, without a full stop, about requests of the file that `arguments` do not
   // express: "logits are not capped". Empty: the model is exact.
   std::vector<std::string> approximations = {};
   std::vector<PlannedKey> planned = {};
+  // Plain sentences about what transformers leaves out too. The model is exact nevertheless.
+  std::vector<std::string> remarks = {};
   // A noun phrase for a part that is missing for reading and writing weights of the type: "the names
   // and layouts of its arrays". Empty: nothing is missing.
   std::string unnamed = {};

@@ -18,7 +18,8 @@ struct RotaryType {
 };
 constexpr const char* kFirstPositions = "original_max_position_embeddings";
 // Scalings that are read but not computed: the frequencies stay as they are without scaling.
-constexpr std::array kUnscaledTypes{"dynamic", "yarn", "longrope", "su"};
+constexpr std::array kUnscaledTypes{"dynamic", "longrope", "su"};
+constexpr const char* kYarn = "yarn";
 const std::vector<RotaryType>& rotary_types() {
   static const std::vector<RotaryType> types = {
       {"default", {}},
@@ -27,16 +28,21 @@ const std::vector<RotaryType>& rotary_types() {
   return types;
 }
 
-// Adds the values of our key rope_scaling that a type of scaling has in the object `rotary`. The
-// number of positions of the first training may be outside the object. If it is missing, it is that
-// of all positions.
-void add_scaling(const RotaryType& type, const json& rotary, ConfigReader& reader) {
+// Returns the number of positions of the first training, which may be outside the object `rotary`. If
+// it is missing, it is that of all positions.
+json first_positions(const json& rotary, ConfigReader& reader) {
   const json* outside = reader.given(kFirstPositions);
+  if (outside != nullptr && !outside->is_null()) return *outside;
+  const json inside = rotary.value(kFirstPositions, json(nullptr));
+  return inside.is_null() ? number(reader.get("seq")) : inside;
+}
+
+// Adds the values of our key rope_scaling that a type of scaling has in the object `rotary`.
+void add_scaling(const RotaryType& type, const json& rotary, ConfigReader& reader) {
   Texts values;
   for (const std::string& key : type.keys) {
-    json found = rotary.value(key, json(nullptr));
-    if (key == kFirstPositions && outside != nullptr && !outside->is_null()) found = *outside;
-    if (key == kFirstPositions && found.is_null()) found = number(reader.get("seq"));
+    const json found =
+        key == kFirstPositions ? first_positions(rotary, reader) : rotary.value(key, json(nullptr));
     const double value = found.is_number() ? found.get<double>() : 0;
     if (value < 1 || value > 1e9 || value != std::floor(value)) {
       return reader.fail(
@@ -44,12 +50,51 @@ void add_scaling(const RotaryType& type, const json& rotary, ConfigReader& reade
     }
     values.push_back(fmt::format("{}", static_cast<int64_t>(value)));
   }
-  // Our scaling needs high above low. Where they are equal (Llama 4), no frequencies lie between.
-  if (values.size() == 4 && values[1] == values[2]) {
-    reader.approximate("rotary frequencies are not scaled (low_freq_factor = high_freq_factor)");
-  } else if (!values.empty()) {
-    reader.add("rope_scaling", join(values, "-"));
+  if (!values.empty()) reader.add("rope_scaling", join(values, "-"));
+}
+
+// Adds the values of our key rope_scaling of YaRN, and what it changes of attention's scores: both
+// queries and keys have a factor, so the scores have its square.
+void add_yarn(const json& rotary, ConfigReader& reader) {
+  Texts values;
+  for (const auto& [key, otherwise] :
+       {std::pair{"factor", json(0)}, std::pair{kFirstPositions, json(0)},
+        std::pair{"beta_fast", json(32)}, std::pair{"beta_slow", json(1)}}) {
+    json found = key == std::string_view(kFirstPositions) ? first_positions(rotary, reader)
+                                                          : rotary.value(key, otherwise);
+    if (found.is_null()) found = otherwise;
+    const double value = found.is_number() ? found.get<double>() : 0;
+    if (value < 1 || value > 1e9 || value != std::floor(value)) {
+      return reader.fail(
+          fmt::format("rope_parameters: {} must be a whole number of at least 1", key));
+    }
+    values.push_back(fmt::format("{}", static_cast<int64_t>(value)));
   }
+  const json whole = rotary.value("truncate", json(true));
+  values.emplace_back(whole == false ? "2" : "1");
+  reader.add("rope_scaling", join(values, "-"));
+  const double factor = number(values[0]).get<double>();
+  const auto real = [&](const char* key) {
+    const json found = rotary.value(key, json(0));
+    return found.is_number() ? found.get<double>() : 0.0;
+  };
+  const double own = real("mscale"), all = real("mscale_all_dim");
+  double turned = own > 0 && all > 0 ? yarn_factor(factor, own) / yarn_factor(factor, all)
+                                     : yarn_factor(factor);
+  if (real("attention_factor") > 0) turned = real("attention_factor");
+  // Latent attention has a factor for its scores beside that of the elements that are turned.
+  const bool latent = reader.count("rope_dim") > 0;
+  if (latent && std::abs(turned - 1) > 1e-12) {
+    return reader.approximate(
+        fmt::format("turned elements of queries and keys have no factor ({})", turned));
+  }
+  const double scores = latent ? (all > 0 ? yarn_factor(factor, all) : 1.0) : turned;
+  int64_t width = reader.count("head_dim");
+  if (width == 0 && reader.count("heads") > 0)
+    width = reader.count("hidden") / reader.count("heads");
+  if (width == 0 || scores == 1) return;
+  reader.add("score_scale",
+             fmt::format("{}", scores * scores / std::sqrt(static_cast<double>(width))));
 }
 
 // Reads the scaling of rope_parameters.
@@ -61,6 +106,8 @@ void read_scaling(const json& rotary, ConfigReader& reader) {
     known.push_back(fmt::format("\"{}\"", one.name));
     if (type == one.name) return add_scaling(one, rotary, reader);
   }
+  known.push_back(fmt::format("\"{}\"", kYarn));
+  if (type == kYarn) return add_yarn(rotary, reader);
   for (const char* name : kUnscaledTypes) {
     known.push_back(fmt::format("\"{}\"", name));
     if (type == name) {
@@ -72,7 +119,7 @@ void read_scaling(const json& rotary, ConfigReader& reader) {
 }
 
 // Returns the object with the rotary settings. If it has an object for each type of layer, returns
-// that of layers with full attention, and says so.
+// that of layers with full attention, and adds the base of the others.
 json rotary_settings(ConfigReader& reader) {
   const json* old = reader.given("rope_scaling");
   json rotary = reader.value("rope_parameters");
@@ -82,11 +129,14 @@ json rotary_settings(ConfigReader& reader) {
     reader.fail(fmt::format("rope_parameters must be an object, found {}", shown(rotary)));
     return json::object();
   }
-  const auto full = rotary.find("full_attention");
+  const auto full = rotary.find("full_attention"), windows = rotary.find("sliding_attention");
   if (full != rotary.end() && full->is_object()) {
-    if (rotary.size() > 1) {
-      reader.approximate(
-          "rotary positions of layers with a window are those of layers with full attention");
+    if (windows != rotary.end() && windows->is_object()) {
+      if (windows->value("rope_type", json("default")) != "default") {
+        reader.approximate("rotary positions of layers with a window are not scaled");
+      }
+      const json theta = windows->value("rope_theta", json(10000.0));
+      reader.add("window_theta", reader.text_of("rope_theta", theta));
     }
     return *full;
   }
@@ -100,23 +150,86 @@ json rotary_settings(ConfigReader& reader) {
   return rotary;
 }
 
+// Adds the number of a head's elements that are turned, if these are not all.
+void add_partial(const json& part, ConfigReader& reader) {
+  int64_t width = reader.count("head_dim");
+  if (width == 0 && reader.count("heads") > 0)
+    width = reader.count("hidden") / reader.count("heads");
+  if (!part.is_number() || part <= 0 || part > 1)
+    return reader.unsupported("partial_rotary_factor", part, "above 0 and at most 1");
+  auto turned = static_cast<int64_t>(static_cast<double>(width) * part.get<double>());
+  if (turned % 2 != 0) {
+    reader.approximate(fmt::format("{} elements of a head are turned, not {}", turned + 1, turned));
+    ++turned;
+  }
+  if (turned != width) reader.add("rotary_dim", fmt::format("{}", turned));
+}
+
+}  // namespace
+
+double yarn_factor(double factor, double weight) {
+  return factor <= 1 ? 1 : 0.1 * weight * std::log(factor) + 1;
+}
+
+namespace {
+
+// Reads what all types have. Returns the part of a head that is turned.
+json read_turned(ConfigReader& reader, const char* otherwise) {
+  const json rotary = rotary_settings(reader);
+  read_scaling(rotary, reader);
+  const json theta = reader.value("rope_theta");
+  reader.add("theta", reader.text_of("rope_theta", rotary.value("rope_theta", theta)));
+  const json given = reader.value("partial_rotary_factor", otherwise);
+  return rotary.value("partial_rotary_factor", given);
+}
+
 }  // namespace
 
 void read_rotary(ConfigReader& reader) {
-  const json rotary = rotary_settings(reader);
-  read_scaling(rotary, reader);
-  const json part = reader.value("partial_rotary_factor", "1.0");
   reader.translate(near("partial_rotary_factor", {"1.0"},
                         "rotary positions turn whole heads (partial_rotary_factor {})"),
-                   rotary.value("partial_rotary_factor", part));
-  const json theta = reader.value("rope_theta");
-  reader.add("theta", reader.text_of("rope_theta", rotary.value("rope_theta", theta)));
+                   read_turned(reader, "1.0"));
 }
+
+void read_partial_rotary(ConfigReader& reader, const char* otherwise) {
+  add_partial(read_turned(reader, otherwise), reader);
+}
+
+namespace {
+
+// Returns YaRN's settings, which rope_scaling of ours has as `values`.
+OrderedJson yarn_of(const Texts& values, const Keys& keys) {
+  OrderedJson out = {{"rope_type", kYarn},
+                     {"factor", number(values[0]).get<double>()},
+                     {kFirstPositions, number(values[1])},
+                     {"beta_fast", number(values[2]).get<double>()},
+                     {"beta_slow", number(values[3]).get<double>()}};
+  if (values[4] != "1") out["truncate"] = false;
+  const double factor = out["factor"].get<double>(), scale = real_of(keys, "score_scale"),
+               width = std::sqrt(real_of(keys, "head_dim"));
+  const bool latent = of(keys, "rope_dim") != "0";
+  const double scores = scale == 0 ? 1 : scale * width;  // the square of the factor
+  const double usual = yarn_factor(factor);
+  if (latent) {
+    // The factor of the scores is 0.1 m ln(factor) + 1, squared. That of turned elements is 1.
+    double weight = (std::sqrt(scores) - 1) / (0.1 * std::log(factor));
+    if (std::abs(weight - std::round(weight)) < 1e-9) weight = std::round(weight);
+    out["mscale"] = weight;
+    out["mscale_all_dim"] = weight;
+    if (weight == 0) out["attention_factor"] = 1.0;
+  } else if (scale != usual * usual / width) {
+    out["attention_factor"] = std::sqrt(scores);
+  }
+  return out;
+}
+
+}  // namespace
 
 void spell_rotary(const Keys& keys, OrderedJson& out) {
   const double theta = number(of(keys, "theta")).get<double>();
   OrderedJson parameters = {{"rope_type", "default"}};
   const Texts values = split_text(of(keys, "rope_scaling"), '-');
+  if (values.size() == 5) parameters = yarn_of(values, keys);
   for (const RotaryType& type : rotary_types()) {
     if (values == Texts{"1"} || type.keys.size() != values.size()) continue;
     parameters["rope_type"] = type.name;
@@ -137,6 +250,19 @@ void spell_rotary(const Keys& keys, OrderedJson& out) {
   out["rope_parameters"] = std::move(parameters);
 }
 
+bool yarn_says(const Keys& keys, std::string_view key) {
+  const auto scaling = keys.find("rope_scaling");
+  return key == "score_scale" && scaling != keys.end() &&
+         split_text(scaling->second, '-').size() == 5;
+}
+
+void spell_partial_rotary(const Keys& keys, OrderedJson& out) {
+  spell_rotary(keys, out);
+  const double turned = real_of(keys, "rotary_dim"), width = real_of(keys, "head_dim");
+  out["partial_rotary_factor"] = turned == 0 ? 1.0 : turned / width;
+  out["rope_parameters"]["partial_rotary_factor"] = out["partial_rotary_factor"];
+}
+
 // ---- windows
 
 void add_window(const json& window, ConfigReader& reader) {
@@ -145,6 +271,13 @@ void add_window(const json& window, ConfigReader& reader) {
   if (size.get<double>() < 1)
     return reader.unsupported("sliding_window", window, "null, 1, 2, ...");
   reader.add("window", size.dump());
+}
+
+std::vector<bool> each_of(int64_t layers, int64_t every) {
+  std::vector<bool> full(static_cast<size_t>(layers), false);
+  for (int64_t i = every; every > 0 && i <= layers; i += every)
+    full[static_cast<size_t>(i - 1)] = true;
+  return full;
 }
 
 void read_window(ConfigReader& reader) {

@@ -15,6 +15,9 @@ namespace tessera::huggingface {
 
 json number(const std::string& text) { return json::parse(text, nullptr, false); }
 const std::string& of(const Keys& keys, std::string_view key) { return keys.find(key)->second; }
+double real_of(const Keys& keys, std::string_view key) {
+  return number(of(keys, key)).get<double>();
+}
 
 ConfigRow must_be(std::string theirs, const Texts& values, std::string otherwise) {
   ConfigRow row{std::move(theirs), "", std::move(otherwise)};
@@ -134,6 +137,8 @@ void ConfigReader::approximate(std::string sentence) {
   if (std::find(all.begin(), all.end(), sentence) == all.end()) all.push_back(std::move(sentence));
 }
 
+void ConfigReader::remark(std::string sentence) { model_.remarks.push_back(std::move(sentence)); }
+
 std::string ConfigReader::get(std::string_view key) const {
   std::string found;
   for (const auto& [name, value] : model_.arguments) {
@@ -155,9 +160,11 @@ void ConfigReader::unsupported(const std::string& key, const json& found, std::s
   fail(fmt::format("{} {} is not supported (supported: {})", key, shown(found), known));
 }
 
-Result<HuggingFaceModel> ConfigReader::finish(std::string family) {
+Result<HuggingFaceModel> ConfigReader::finish(const ModelType& type) {
   if (!error_.empty()) return invalid_input(error_);
-  model_.family = std::move(family);
+  model_.type = type.name;
+  model_.family = type.family;
+  model_.unnamed = type.unnamed;
   return std::move(model_);
 }
 

@@ -67,6 +67,8 @@ std::vector<ConfigRow> with(std::vector<ConfigRow> rows, const std::vector<Confi
 const json& defaults_of(const std::string& type);
 inline constexpr const char* kOtherNames = "(other names)";
 
+struct ModelType;
+
 // Looks keys up in the configuration and keeps the first error.
 class ConfigReader {
  public:
@@ -88,6 +90,8 @@ class ConfigReader {
   void add_for_planning(const std::string& key, const std::string& value, std::string sentence);
   // Says that the model is not what the file asks for. A sentence is kept once.
   void approximate(std::string sentence);
+  // Says that something of the file is left out that transformers leaves out too.
+  void remark(std::string sentence);
   // Returns the last value added for a key, which overrides earlier ones, or "".
   std::string get(std::string_view key) const;
   // Returns the value of a key of ours as a whole number of at least 1, or 0 if it is none. The
@@ -95,7 +99,7 @@ class ConfigReader {
   int64_t count(std::string_view key) const;
   void fail(const std::string& message);
   void unsupported(const std::string& key, const json& found, std::string_view known);
-  Result<HuggingFaceModel> finish(std::string family);
+  Result<HuggingFaceModel> finish(const ModelType& type);
   // Returns a number or boolean as the text of a key of ours. Fails for other values.
   std::string text_of(const std::string& name, const json& value);
 
@@ -113,11 +117,12 @@ struct ModelType {
   std::string name, family, architecture;
   std::vector<ConfigRow> rows;
   void (*read)(ConfigReader& reader) = nullptr;
-  // Adds to `out` what rows do not express.
-  void (*write)(const Keys& keys, OrderedJson& out) = nullptr;
+  // Adds to `out` what rows do not express. Returns "", or what the type would need of our keys.
+  std::string (*write)(const Keys& keys, OrderedJson& out) = nullptr;
   // Adds to `out` the keys that transformers 4 and 5 spell in two ways, in both spellings.
   void (*spell)(const Keys& keys, OrderedJson& out) = nullptr;
   Texts own = {};  // keys of ours that the functions handle, in addition to the rows
+  OrderedJson also = {};  // keys that are written as they are
   // As HuggingFaceModel::unnamed. No config.json of a type with such a text is written.
   std::string unnamed = {};
 };
@@ -125,6 +130,7 @@ struct ModelType {
 // Returns all model types, in the order in which they are tried for writing.
 const std::vector<ModelType>& model_types();
 std::vector<ModelType> decoders();          // Llama and its relatives, read and written
+std::vector<ModelType> recent_decoders();   // those since 2024, read and written
 std::vector<ModelType> planned_decoders();  // further ones, which are read only
 std::vector<ModelType> gpts();              // GPT-2
 std::vector<ModelType> encoders();          // BERT, ViT, T5
@@ -141,7 +147,17 @@ const ConfigRow& attention_bias();
 // Reads rope_theta and rope_scaling (transformers 4), or both in the object rope_parameters
 // (transformers 5). If a file has both spellings, rope_scaling is read, unless it is empty.
 void read_rotary(ConfigReader& reader);
+// The same of types that turn a part of each head, partial_rotary_factor, whose default is
+// `otherwise` (JSON).
+void read_partial_rotary(ConfigReader& reader, const char* otherwise);
 void spell_rotary(const Keys& keys, OrderedJson& out);
+// As spell_rotary, for types that turn a part of each head.
+void spell_partial_rotary(const Keys& keys, OrderedJson& out);
+// Returns the factor that YaRN gives queries and keys for positions that are `factor` times as many
+// (Peng et al. 2023, arXiv 2309.00071, section 3.4), with the weight `weight` of its logarithm.
+double yarn_factor(double factor, double weight = 1);
+// Returns whether the settings of YaRN say the value of our key.
+bool yarn_says(const Keys& keys, std::string_view key);
 // Adds the window to our keys. Null means that there is no window.
 void add_window(const json& window, ConfigReader& reader);
 // Reads rotary positions, and a window that all layers have.
@@ -155,5 +171,14 @@ void add_layer_windows(const json& window, const std::vector<bool>& full, Config
 std::vector<bool> full_layers(const char* other, std::vector<bool> otherwise, ConfigReader& reader);
 // Reads what mixtures share: the slots of experts and the balance loss.
 void read_experts(ConfigReader& reader);
+// Returns for each layer whether its number, from 1, is a multiple of `every`.
+std::vector<bool> each_of(int64_t layers, int64_t every);
+// Writes whether the balance loss counts, and its coefficient.
+void write_balance(const Keys& keys, OrderedJson& out);
+json window_of(const Keys& keys);  // null if there is none
+std::string write_window(const Keys& keys, OrderedJson& out);
+// Returns the list layer_types: full_attention where a layer has no window, else `other`.
+Texts layer_types_of(const Keys& keys, const char* other);
+double real_of(const Keys& keys, std::string_view key);
 
 }  // namespace tessera::huggingface

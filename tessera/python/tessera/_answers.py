@@ -7,7 +7,9 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tessera._errors import InputError
 from tessera._table import Table, cell_text
+from tessera._torch import as_state_dict
 
 
 def bytes_text(count: float) -> str:
@@ -259,10 +261,25 @@ class Verification(Answer):
 class Training(Answer):
     """A run: its steps, and at the end its summary, which is `json`."""
 
-    def __init__(self, json: Mapping[str, Any], notes: Iterable[str] = (), steps: Iterable[Mapping[str, Any]] = ()) -> None:
+    def __init__(self, json: Mapping[str, Any], notes: Iterable[str] = (), steps: Iterable[Mapping[str, Any]] = (),
+                 parameters: Mapping[str, Any] | None = None, given: Mapping[str, Any] | None = None) -> None:
         super().__init__(json, notes)
         self.steps = Table(steps)
         """Each step: step, loss, step_time_s, tokens_per_s."""
+        self.parameters: dict[str, Any] = dict(parameters or {})
+        """With train(state_dict=...) or train(parameters=True): the trained parameters by name, as arrays with __dlpack__ that
+        lie in a mapped file. Whoever writes to one changes a copy of the page."""
+        self._given = dict(given or {})
+
+    def state_dict(self) -> dict[str, Any]:
+        """The trained parameters as tensors of torch over the same memory, and the other entries of the state_dict that
+        train() got (buffers), as they are. Raises InputError if train() was not asked for parameters.
+
+        `module.load_state_dict(training.state_dict(), assign=True)` copies nothing where the dtypes agree.
+        """
+        if not self.parameters:
+            raise InputError("state_dict: expected a run of train(state_dict=...) or train(parameters=True), found another")
+        return as_state_dict(self.parameters, self._given)
 
     def _repr_html_(self) -> str:
         return super()._repr_html_() + self.steps._repr_html_()

@@ -127,6 +127,12 @@ class Files:
             self._folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="tessera-"))
         return os.path.join(self._folder, name)
 
+    def folder(self, name: str) -> str:
+        """Makes a folder and returns its path."""
+        path = self.path(name)
+        os.mkdir(path)
+        return path
+
     def write(self, name: str, text: str) -> str:
         """Writes a file and returns its path."""
         path = self.path(name)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 from tessera import _core
 from tessera._call import Files
 from tessera._errors import InputError
+from tessera._tensors import State
 
 
 def is_module(source: object) -> bool:
@@ -18,8 +20,8 @@ def is_module(source: object) -> bool:
 
 
 def graph_of_module(module: object, example: tuple[object, ...], kwargs: Mapping[str, object] | None,
-                    dynamic_shapes: object, keys: Mapping[str, object] | None, batch: int) -> str:
-    """The text of the graph of a module: through torch.export to an archive, and from there by the importer."""
+                    dynamic_shapes: object, keys: Mapping[str, object] | None, batch: int) -> tuple[str, State]:
+    """The text of the graph of a module, and its state: through torch.export to an archive, and from there by the importer."""
     torch = importlib.import_module("torch")
     name = type(module).__name__
     if not example and not kwargs:
@@ -33,4 +35,18 @@ def graph_of_module(module: object, example: tuple[object, ...], kwargs: Mapping
     with Files() as files, files.named():
         path = files.path(f"{name}.pt2")
         torch.export.save(program, path)
-        return _core.graph_of_archive(path, settings, batch)
+        graph, parameters, others, constants = _core.read_module(path, settings, batch)
+    return graph, State({key: (parameter, tuple(shape)) for key, parameter, shape in parameters}, others, constants)
+
+
+def as_state_dict(arrays: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Tensors of torch over arrays, by name, and what was given beside them. An array of another dtype than its tensor in
+    `given` is converted; all others are not copied."""
+    torch = importlib.import_module("torch")
+    out: dict[str, Any] = {}
+    for name in given or arrays:
+        out[name] = given.get(name)
+        if name in arrays:
+            tensor = torch.from_dlpack(arrays[name])
+            out[name] = tensor.to(given[name].dtype) if isinstance(out[name], torch.Tensor) else tensor
+    return out

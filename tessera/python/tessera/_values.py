@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tessera import _core
 from tessera._call import Files, ask
 from tessera._errors import InputError
+from tessera._tensors import State, state_of_graph
 from tessera._torch import graph_of_module, is_module
 
 if TYPE_CHECKING:
@@ -68,8 +69,10 @@ class Model(Value):
                  kwargs: Mapping[str, object] | None = None, dynamic_shapes: object = None,
                  keys: Mapping[str, object] | None = None, batch: int = 0) -> None:
         self._facts: dict[str, Any] = {}
+        self._state: State | None = None
         if is_module(source):
-            super().__init__(graph_of_module(source, example, kwargs, dynamic_shapes, keys, batch))
+            text, self._state = graph_of_module(source, example, kwargs, dynamic_shapes, keys, batch)
+            super().__init__(text)
             return
         if not isinstance(source, str | os.PathLike):
             raise InputError(f"model: expected a text, a path or a torch.nn.Module, found {type(source).__name__}")
@@ -96,6 +99,10 @@ class Model(Value):
                 self._facts = ask(["inspect", self.argument(files), "--json"]).json(files)
         return self._facts
 
+    def state(self, files: Files) -> State:
+        """What a state_dict of the model is to its graph."""
+        return self._state or state_of_graph(self.argument(files))
+
     @property
     def parameters(self) -> int:
         """The number of parameters."""
@@ -107,7 +114,7 @@ class Model(Value):
         return str(self.facts["title"])
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _model_of_text, (self._text,)
+        return _model_of_text, (self._text, self._state)
 
     def __repr__(self) -> str:
         return f"<Model of a graph, {len(self._text):,} characters>" if self.is_graph else f"Model({self._text!r})"
@@ -118,11 +125,11 @@ class Model(Value):
                 f"{facts['seq']:,} tokens a sequence</p>")
 
 
-def _model_of_text(text: str) -> Model:
+def _model_of_text(text: str, state: State | None) -> Model:
     """Makes a model of a text that was checked before."""
     model = Model.__new__(Model)
     Value.__init__(model, text)
-    model._facts = {}
+    model._facts, model._state = {}, state
     return model
 
 

@@ -1,4 +1,5 @@
-// Fused attention. The plain form (without bias, segments, window and dropout; causal or not) is
+// Fused attention. The plain form (without bias, segments, window, dropout and cap of the scores,
+// and with values as wide as keys; causal or not) is
 // computed by libtorch's flash kernels for the processor. They work on strided views, so q, k and v
 // are not copied; there is one call for each query group. A box may hold any interval of queries
 // and any interval of keys. It is cut into rectangles, each of which is completely below the causal
@@ -46,8 +47,10 @@ std::vector<Rectangle> rectangles_of(const KernelCall& call) {
 bool blocked(const KernelCall& call) {
   const Op& op = *call.op;
   const AttentionOperands operands(op);
-  const bool plain = operands.bias < 0 && operands.query_segments < 0 &&
-                     op.integer("window") == 0 && op.number("p") == 0;
+  const Array &q = call.inputs[operands.q], &v = call.inputs[operands.q + 2];
+  const bool plain = operands.bias < 0 && operands.query_segments < 0 && operands.of_lse < 0 &&
+                     op.integer("window") == 0 && op.number("p") == 0 &&
+                     op.number("softcap") == 0 && q.shape.back() == v.shape.back();
   return !plain || (blocked_attention_is_faster(call.inputs[0].dtype) && op.text("order").empty());
 }
 

@@ -5,8 +5,8 @@
 // causal op does only about half of the work. A box may hold any interval of queries and any
 // interval of keys.
 //
-// Every form of attention is computed here: bias, segments, windows, dropped weights
-// (attention_form.h). For the plain form the algorithm is that of libtorch's flash kernel, which
+// Every form of attention is computed here: bias, segments, windows, dropped weights, capped scores,
+// values of another width (attention_form.h). For the plain form the algorithm is that of libtorch's flash kernel, which
 // calls MKL for its products; here product.h chooses the library.
 #include <algorithm>
 #include <cmath>
@@ -343,7 +343,8 @@ struct BiasGradient {
 };
 
 // For one row: turns the scores p into the weights by which the values were multiplied (after
-// dropout), and the gradients dp of these weights into gradients of the scores.
+// dropout), and the gradients dp of these weights into gradients of the scores. `dot` is the product
+// of the row of o and its gradient, less the gradient of the row's log-sum-exp.
 template <class A>
 struct RowGradient {
   const AttentionForm<A>& form;
@@ -368,6 +369,7 @@ struct RowGradient {
     } else {
       ops.score_grad(dp, p, dot, scale, n);
     }
+    form.uncap(dp, n);
     form.drop(p, at, seen);
   }
 };
@@ -375,7 +377,10 @@ struct RowGradient {
 template <class A>
 Kernel backward(const KernelCall& call) {
   Parts parts;
-  Operands<A> operands(call, {0, 1, 2, 3, 4, 5}, parts);
+  const int of_lse = AttentionOperands(*call.op).of_lse;
+  std::vector<size_t> inputs = {0, 1, 2, 3, 4, 5};
+  if (of_lse >= 0) inputs.push_back(static_cast<size_t>(of_lse));
+  Operands<A> operands(call, inputs, parts);
   AttentionForm<A> form(call);
   const std::vector<Block> blocks = blocks_of(call.inputs[1], form);
   const int64_t weights_at = parts.add(scores_bytes<A>(blocks)),
@@ -383,7 +388,8 @@ Kernel backward(const KernelCall& call) {
   std::byte* const memory = call.context->scratch.take(parts.total());
   operands.take(memory);
   const Array d_o = operands.in(0), q = operands.in(1), k = operands.in(2), v = operands.in(3),
-              o = operands.in(4), lse = operands.in(5);
+              o = operands.in(4), lse = operands.in(5),
+              dlse = of_lse >= 0 ? operands.in(6) : Array{};
   const Array dq = operands.out(0), dk = operands.out(1), dv = operands.out(2);
   BiasGradient<A> bias;
   if (call.outputs.size() > 3) {
@@ -446,8 +452,8 @@ Kernel backward(const KernelCall& call) {
       run_product(step.weights_grad);
       each_row(b, form, [&](int64_t h, int64_t i, Interval seen) {
         A *p = row_of<A>(weights, b, h, i), *dp = row_of<A>(gradients, b, h, i);
-        const A dot =
-            ops.dot(do_row.read(at(d_o, b, h, i)), o_row.read(at(o, b, h, i)), do_row.size());
+        A dot = ops.dot(do_row.read(at(d_o, b, h, i)), o_row.read(at(o, b, h, i)), do_row.size());
+        if (dlse.data != nullptr) dot -= *statistic<A>(dlse, b, h, i);
         const int64_t skipped = seen.begin - b.key;
         gradient(p + skipped, dp + skipped, b.row(h, i), seen, dot, *statistic<A>(lse, b, h, i));
         clear_unseen(p, b, seen);

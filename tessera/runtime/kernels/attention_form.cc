@@ -1,6 +1,7 @@
 #include "tessera/runtime/kernels/attention_form.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "tessera/base/check.h"
@@ -39,9 +40,10 @@ void add_positions(const Order& order, int64_t size, Interval interval, std::vec
 AttentionOperands::AttentionOperands(const Op& op) {
   const bool of_derivative = info_of(op).gradient;  // true: (do, q, k, v, o, lse, ..)
   q = of_derivative ? 1 : 0;
-  size_t next = of_derivative ? 6 : 3;
-  if ((op.inputs.size() - next) % 2 == 1) bias = static_cast<int>(next++);
-  if (next == op.inputs.size()) return;
+  size_t next = of_derivative ? 6 : 3, last = op.inputs.size();
+  if (of_derivative && op.integer("of_lse") == 1) of_lse = static_cast<int>(--last);
+  if ((last - next) % 2 == 1) bias = static_cast<int>(next++);
+  if (next == last) return;
   query_segments = static_cast<int>(next);
   key_segments = static_cast<int>(next + 1);
 }
@@ -58,6 +60,8 @@ AttentionForm<A>::AttentionForm(const KernelCall& call) {
   keys_ = call.inputs[operands.q + 1].shape[1];  // k may end at the last query
   causal_ = op.integer("causal") != 0;
   window_ = op.integer("window");
+  softcap_ = static_cast<A>(op.number("softcap"));
+  if (softcap_ > 0) slopes_ = std::make_shared<std::vector<A>>(static_cast<size_t>(keys_));
   // If there are more keys than queries, the queries have the last positions.
   shift_ = box(seq).begin - box(kv).begin + size(kv) - size(seq);
   const auto order = parse_order(op.text("order"));
@@ -142,11 +146,22 @@ bool AttentionForm<A>::shape(A* x, const AttentionRow& row, Interval keys, A sca
     const int64_t key = keys.begin + j;
     const bool visible = (positions_.empty() || sees(row.query, key)) &&
                          (!segments_ || segment(key_segments_, row.batch, row.head, key) == own);
-    const A score = x[j] * scale + (bias != nullptr ? bias[j] : A{0});
+    A score = x[j] * scale;
+    if (softcap_ > 0) {
+      const A bent = std::tanh(score / softcap_);
+      (*slopes_)[static_cast<size_t>(j)] = 1 - bent * bent;
+      score = softcap_ * bent;
+    }
+    if (bias != nullptr) score += bias[j];
     x[j] = visible ? score : -std::numeric_limits<A>::infinity();
     any = any || visible;
   }
   return any;
+}
+
+template <class A>
+void AttentionForm<A>::uncap(A* dx, int64_t n) const {
+  for (int64_t j = 0; softcap_ > 0 && j < n; ++j) dx[j] *= (*slopes_)[static_cast<size_t>(j)];
 }
 
 template <class A>

@@ -25,7 +25,8 @@ namespace tessera::kernels {
 struct AttentionOperands {
   explicit AttentionOperands(const Op& op);
   size_t q = 0;                                           // position of q; k and v are the next two
-  int bias = -1, query_segments = -1, key_segments = -1;  // -1: the op has no such input
+  // -1: the op has no such input
+  int bias = -1, query_segments = -1, key_segments = -1, of_lse = -1;
 };
 
 // A query of a head.
@@ -41,7 +42,7 @@ class AttentionForm {
   int64_t queries() const { return queries_; }
   int64_t keys() const { return keys_; }
   // Returns whether each query sees exactly the keys of seen(query) and nothing is added to scores.
-  bool simple() const { return !bias_ && !segments_ && positions_.empty(); }
+  bool simple() const { return !bias_ && !segments_ && positions_.empty() && softcap_ == 0; }
   // Returns whether each query sees all keys that the query before it sees.
   bool nested() const { return window_ == 0 && positions_.empty(); }
   bool drops() const { return keep_.p > 0; }
@@ -52,8 +53,12 @@ class AttentionForm {
 
   void start(const KernelContext& context);
   // Turns x[j] into scale x[j] + bias, or into -inf if the query does not see key keys.begin + j.
-  // Returns whether the query sees any of the keys.
+  // With a cap c of the scores, c tanh(scale x[j] / c) is in the place of scale x[j]. Returns
+  // whether the query sees any of the keys.
   bool shape(A* x, const AttentionRow& row, Interval keys, A scale) const;
+  // Multiplies the gradients dx of the capped scores that the last shape() made by the derivative
+  // of the cap, for n keys.
+  void uncap(A* dx, int64_t n) const;
   // Sets x[j] to 0 if the weight of key keys.begin + j is dropped, else to x[j] / (1 - p).
   void drop(A* x, const AttentionRow& row, Interval keys) const;
 
@@ -62,6 +67,8 @@ class AttentionForm {
 
   int64_t queries_ = 0, keys_ = 0, window_ = 0;
   bool causal_ = false;
+  A softcap_ = 0;                            // 0: none
+  std::shared_ptr<std::vector<A>> slopes_;   // of the cap, for each score of the last row
   int64_t shift_ = 0;  // position of query 0 minus position of key 0
   // If the tokens are in another order than their positions (the op's `order`) and this matters for
   // which keys are seen: the positions of the queries, then those of the keys. Else empty.

@@ -3,6 +3,7 @@
 // works on the slots of its experts and positions.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -22,9 +23,9 @@ std::byte* at_index(const Array& array, int64_t i, int64_t j = 0, int64_t k = 0)
 int64_t& integer(std::byte* where) { return *reinterpret_cast<int64_t*>(where); }
 
 // Sets `choice` to the indices of the choice.size() largest elements of p[0..n), the largest first.
-// Among equal elements the first one is chosen.
+// Among equal elements the first one is chosen. Elements of -infinity are chosen last.
 template <class A>
-void choose_experts(const A* p, int64_t n, std::vector<int64_t>& choice) {
+void choose_largest(const A* p, int64_t n, std::vector<int64_t>& choice) {
   for (size_t c = 0; c < choice.size(); ++c) {
     const auto chosen = choice.begin() + static_cast<std::ptrdiff_t>(c);
     int64_t best = -1;
@@ -35,6 +36,61 @@ void choose_experts(const A* p, int64_t n, std::vector<int64_t>& choice) {
     *chosen = best;
   }
 }
+
+// Chooses the experts of a token by its probabilities plus the op's bias, if it has one, and only
+// among the experts of the best groups (check_groups in graph/kinds/moe.cc says which).
+template <class A>
+class Chooser {
+ public:
+  // `bias`: the position of the bias among the inputs.
+  Chooser(const KernelCall& call, size_t bias, int64_t experts, int64_t choices)
+      : choice(static_cast<size_t>(choices)),
+        experts_(experts),
+        groups_(call.op->integer("groups")),
+        scores_(static_cast<size_t>(experts)),
+        sums_(static_cast<size_t>(groups_)),
+        best_(static_cast<size_t>(call.op->integer("group_best"))),
+        chosen_groups_(static_cast<size_t>(call.op->integer("top_groups"))) {
+    if (call.inputs.size() > bias) bias_ = call.inputs[bias];
+  }
+
+  // Sets `choice` to the experts of the token with the probabilities p, the best one first.
+  void choose(const A* p) {
+    if (bias_.data == nullptr && groups_ == 1) return choose_largest(p, experts_, choice);
+    for (int64_t e = 0; e < experts_; ++e) {
+      scores_[static_cast<size_t>(e)] =
+          p[e] + (bias_.data == nullptr ? A{0} : load_element<A>(at_index(bias_, e), bias_.dtype));
+    }
+    if (groups_ > 1) leave_best_groups();
+    choose_largest(scores_.data(), experts_, choice);
+  }
+
+  std::vector<int64_t> choice;
+
+ private:
+  // Sets the scores of experts outside of the best groups to -infinity.
+  void leave_best_groups() {
+    const int64_t each = experts_ / groups_;
+    for (int64_t g = 0; g < groups_; ++g) {
+      const A* scores = scores_.data() + g * each;
+      choose_largest(scores, each, best_);
+      A sum = 0;
+      for (const int64_t e : best_) sum += scores[e];
+      sums_[static_cast<size_t>(g)] = sum;
+    }
+    choose_largest(sums_.data(), groups_, chosen_groups_);
+    for (int64_t g = 0; g < groups_; ++g) {
+      if (std::find(chosen_groups_.begin(), chosen_groups_.end(), g) != chosen_groups_.end())
+        continue;
+      std::fill_n(scores_.begin() + g * each, each, -std::numeric_limits<A>::infinity());
+    }
+  }
+
+  int64_t experts_, groups_;
+  Array bias_;
+  std::vector<A> scores_, sums_;
+  std::vector<int64_t> best_, chosen_groups_;
+};
 
 // Returns the number by which the probabilities of the chosen experts are divided: their sum if
 // weights are normalised, else 1.
@@ -56,15 +112,15 @@ Kernel route(const KernelCall& call) {
     const int64_t capacity = call.op->integer("capacity"), choices = slot.shape[2];
     const bool normalize = call.op->integer("normalize") == 1;
     const int64_t batch = probs.shape[0], seq = probs.shape[1], experts = row.size();
-    auto choice = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(choices));
+    auto chooser = std::make_shared<Chooser<A>>(call, 1, experts, choices);
     return [=] {
       for (int64_t b = 0; b < batch; ++b) {
         for (int64_t s = 0; s < seq; ++s) {
           const A* p = row.read(at_index(probs, b, s));
-          choose_experts(p, experts, *choice);
-          const A scale = weight_scale(p, *choice, normalize);
+          chooser->choose(p);
+          const A scale = weight_scale(p, chooser->choice, normalize);
           for (int64_t c = 0; c < choices; ++c) {
-            const int64_t expert = (*choice)[static_cast<size_t>(c)];
+            const int64_t expert = chooser->choice[static_cast<size_t>(c)];
             integer(at_index(slot, b, s, c)) = expert;
             store_element(at_index(weight, b, s, c), weight.dtype, p[expert] / scale);
           }
@@ -95,19 +151,20 @@ Kernel route_grad(const KernelCall& call) {
     const Row<A> in(probs), out(dprobs), dw(dweight);
     const int64_t batch = probs.shape[0], seq = probs.shape[1];
     const bool normalize = call.op->integer("normalize") == 1;
-    auto choice = std::make_shared<std::vector<int64_t>>(static_cast<size_t>(dw.size()));
+    auto chooser = std::make_shared<Chooser<A>>(call, 2, in.size(), dw.size());
     return [=] {
       for (int64_t b = 0; b < batch; ++b) {
         for (int64_t s = 0; s < seq; ++s) {
           const A *p = in.read(at_index(probs, b, s)), *d = dw.read(at_index(dweight, b, s));
-          choose_experts(p, in.size(), *choice);
-          const A scale = weight_scale(p, *choice, normalize);
+          chooser->choose(p);
+          const std::vector<int64_t>& choice = chooser->choice;
+          const A scale = weight_scale(p, choice, normalize);
           A mean = 0;
-          for (size_t c = 0; c < choice->size() && normalize; ++c)
-            mean += d[c] * p[(*choice)[c]] / scale;
+          for (size_t c = 0; c < choice.size() && normalize; ++c)
+            mean += d[c] * p[choice[c]] / scale;
           A* dp = out.write(at_index(dprobs, b, s));
           std::fill_n(dp, out.size(), A{0});
-          for (size_t c = 0; c < choice->size(); ++c) dp[(*choice)[c]] = (d[c] - mean) / scale;
+          for (size_t c = 0; c < choice.size(); ++c) dp[choice[c]] = (d[c] - mean) / scale;
           out.commit(at_index(dprobs, b, s));
         }
       }

@@ -309,6 +309,12 @@ Kernel scale(const KernelCall& call) {
           factor = number(call.op->number("factor", 1.0))]() mutable { at::mul_out(y, x, factor); };
 }
 
+Kernel shift(const KernelCall& call) {
+  return [y = output(call), x = operand(call, 0), by = number(call.op->number("by"))]() mutable {
+    at::add_out(y, x, by);
+  };
+}
+
 // Adds the terms in their order. The output and the first term may be the same memory.
 Kernel add_n(const KernelCall& call) {
   std::vector<at::Tensor> terms;
@@ -506,6 +512,7 @@ constexpr KernelInfo kPointwiseKernels[] = {
     {"where", choose},
     {"in_evaluation", in_evaluation},
     {"scale", scale},
+    {"shift", shift},
     {"gelu", gelu},
     {"gelu_erf", gelu_erf},
     {"silu", silu},

@@ -89,7 +89,7 @@ void random_row(const Init& init, const Philox& philox, int64_t first, int64_t n
 }
 
 // Scales a frequency of rotary embeddings for longer sequences. `sizes` is (factor, low, high,
-// positions). A frequency with at most `low` waves in `positions` positions is divided by the
+// positions), where low may equal high. A frequency with at most `low` waves in `positions` positions is divided by the
 // factor; one with at least `high` waves stays; between these the result is interpolated linearly.
 // If `sizes` has only the factor, all frequencies are divided; if it is empty, none.
 double scaled_frequency(double frequency, const std::vector<int64_t>& sizes) {
@@ -98,8 +98,34 @@ double scaled_frequency(double frequency, const std::vector<int64_t>& sizes) {
   if (sizes.size() == 1) return frequency / factor;
   const auto low = static_cast<double>(sizes[1]), high = static_cast<double>(sizes[2]);
   const double waves = static_cast<double>(sizes[3]) * frequency / (2 * std::numbers::pi);
-  const double share = std::clamp((waves - low) / (high - low), 0.0, 1.0);
+  const double share = low == high ? (waves >= high ? 1.0 : 0.0)
+                                   : std::clamp((waves - low) / (high - low), 0.0, 1.0);
   return (1 - share) * frequency / factor + share * frequency;
+}
+
+// Scales frequency `pair` of `pairs` as YaRN does (Peng et al. 2023, arXiv 2309.00071). `sizes` is
+// (factor, positions, fast, slow, whole). A pair that turns at least `fast` times in `positions`
+// positions keeps its frequency; one that turns at most `slow` times has it divided by the factor;
+// between these pairs, whose numbers are rounded outwards if `whole` is 1 (2: as they are), the result goes over
+// evenly.
+double yarn_frequency(double frequency, double theta, int64_t pair, int64_t pairs,
+                      const std::vector<int64_t>& sizes) {
+  // Returns the number of the pair that turns so many times, as a real number.
+  const auto pair_of = [&](int64_t turns) {
+    const double wave = static_cast<double>(sizes[1]) /
+                        (static_cast<double>(turns) * 2 * std::numbers::pi);
+    return static_cast<double>(pairs) * std::log(wave) / std::log(theta);
+  };
+  double low = pair_of(sizes[2]), high = pair_of(sizes[3]);
+  if (sizes[4] == 1) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(2 * pairs - 1));
+  if (low == high) high += 0.001;
+  const double share = std::clamp((static_cast<double>(pair) - low) / (high - low), 0.0, 1.0);
+  return frequency / static_cast<double>(sizes[0]) * share + frequency * (1 - share);
 }
 
 // Returns the angle of an element (position, i) of rotary tables [seq, d/2]: position
@@ -108,7 +134,9 @@ double scaled_frequency(double frequency, const std::vector<int64_t>& sizes) {
 double rotary_angle(const Init& init, int64_t position, int64_t pair, int64_t pairs) {
   const double frequency =
       std::pow(init.value, -static_cast<double>(pair) / static_cast<double>(pairs));
-  return static_cast<double>(position) * scaled_frequency(frequency, init.sizes);
+  return static_cast<double>(position) *
+         (init.sizes.size() == 5 ? yarn_frequency(frequency, init.value, pair, pairs, init.sizes)
+                                 : scaled_frequency(frequency, init.sizes));
 }
 
 // Returns T5's bucket of a distance (key - query). Small distances have a bucket each; larger ones

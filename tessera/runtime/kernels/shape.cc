@@ -248,8 +248,9 @@ Kernel fill(const KernelCall& call) {
   };
 }
 
-// Prepares the kernel with inputs (x, cos, sin), attribute inverse and output y. Rotates the pairs
-// of elements (i, i + d/2) of the last dim.
+// Prepares the kernel with inputs (x, cos, sin), attributes (inverse, neighbours, first) and output
+// y. Of the last dim it rotates the elements from `first` on, as many as the tables have pairs for:
+// pairs (i, i + half), or neighbours (2 i, 2 i + 1). The other elements are copied.
 Kernel rotary(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = op_dims(call.op->annotation.inputs[0]);
@@ -261,14 +262,27 @@ Kernel rotary(const KernelCall& call) {
                 c = input_along(call, 1, table_order), s = input_along(call, 2, table_order);
     const Nest<4> nest({&y, &x, &c, &s}, leading.size());
     const Row<A> xr(x), yr(y), cr(c), sr(s);
-    const int64_t half = xr.size() / 2;
+    const int64_t first = call.op->integer("first"), half = cr.size(), all = xr.size(),
+                  end = first + 2 * half;
+    const bool neighbours = call.op->integer("neighbours") != 0;
     const A sign = call.op->integer("inverse") != 0 ? A{-1} : A{1};
     const RowOps<A>& ops = row_ops<A>();
     return [=, &ops] {
       nest.each([&](const std::array<std::byte*, 4>& at) {
-        const A* in = xr.read(at[1]);
+        const A *in = xr.read(at[1]), *cosine = cr.read(at[2]), *sine = sr.read(at[3]);
         A* out = yr.write(at[0]);
-        ops.rotate(out, out + half, in, in + half, cr.read(at[2]), sr.read(at[3]), sign, half);
+        std::copy_n(in, first, out);
+        std::copy(in + end, in + all, out + end);
+        if (neighbours) {
+          for (int64_t i = 0; i < half; ++i) {
+            const A a = in[first + 2 * i], b = in[first + 2 * i + 1];
+            out[first + 2 * i] = a * cosine[i] - sign * (b * sine[i]);
+            out[first + 2 * i + 1] = b * cosine[i] + sign * (a * sine[i]);
+          }
+        } else {
+          ops.rotate(out + first, out + first + half, in + first, in + first + half, cosine, sine,
+                     sign, half);
+        }
         yr.commit(at[0]);
       });
     };
