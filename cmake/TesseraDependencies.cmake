@@ -13,6 +13,7 @@ endif()
 find_package(CLI11 REQUIRED)
 find_package(PkgConfig REQUIRED)  # Debian's CMake files of libzip ask for its command line tools too
 pkg_check_modules(libzip REQUIRED IMPORTED_TARGET libzip)
+find_package(ZLIB REQUIRED)  # libzip needs it too
 pkg_check_modules(sqlite3 REQUIRED IMPORTED_TARGET sqlite3)
 pkg_check_modules(yaml_cpp REQUIRED IMPORTED_TARGET yaml-cpp)
 pkg_check_modules(pugixml REQUIRED IMPORTED_TARGET pugixml)

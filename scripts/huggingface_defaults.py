@@ -16,7 +16,7 @@ import sys
 
 TYPES = ("gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3", "bert", "vit", "t5", "qwen3_moe", "deepseek_v3", "deepseek_v2",
          "gpt_oss", "gemma2", "gemma3_text", "olmo2", "phi3", "glm4", "glm4_moe", "llama4_text", "nemotron",
-         "smollm3")
+         "smollm3", "mamba2")
 FILE = pathlib.Path(__file__).resolve().parent.parent / "tessera/models/huggingface_defaults.cc"
 PASSED_OVER = {
     # These keys belong to the file, to text generation or to the output of a call.
@@ -58,12 +58,19 @@ def table():
     return types
 
 
+def spelt(value):
+    """Infinite numbers as transformers 5 writes them, since JSON has none."""
+    if isinstance(value, (list, tuple)):
+        return [spelt(each) for each in value]
+    return {"__float__": "Infinity"} if value == float("inf") else value
+
+
 def text():
     lines = []
     for name, entry in table().items():
         lines.append(f'"{name}": {{')
         for key, value in entry["defaults"].items():
-            lines.append(f'  "{key}": {json.dumps(value)},')
+            lines.append(f'  "{key}": {json.dumps(spelt(value))},')
         names = ", ".join(f'"{other}": "{key}"' for other, key in entry["other_names"].items())
         lines.append(f'  "(other names)": {{{names}}}}},')
     lines[-1] = lines[-1].removesuffix(",")

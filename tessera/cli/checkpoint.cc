@@ -1,6 +1,8 @@
-// tessera checkpoint: shows, checks and copies the checkpoints of a run, without the runtime.
+// tessera checkpoint: shows, checks, copies and converts the checkpoints of a run, without the
+// runtime.
 #include "tessera/state/checkpoint.h"
 #include "tessera/base/json_text.h"
+#include "tessera/base/one_line.h"
 
 #include <fmt/format.h>
 
@@ -13,6 +15,7 @@
 
 #include "tessera/cli/cli.h"
 #include "tessera/cli/output.h"
+#include "tessera/cli/planning_library.h"
 
 namespace tessera::cli {
 namespace {
@@ -20,8 +23,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct CheckpointOptions {
-  std::string action, path, to;
+  std::string action, path, out, to, format, model, plan;
   std::optional<std::string> dtype;
+  std::optional<int64_t> seed;
   bool parameters = false, json = false;
 };
 
@@ -205,7 +209,39 @@ Result<int> copy(const CheckpointOptions& options) {
   return print(fmt::format("{}\n", options.to));
 }
 
+Result<int> convert_form(const CheckpointOptions& options) {
+  if (options.out.empty())
+    return invalid_input(
+        "checkpoint convert: expected FROM and TO, what to read and what to write");
+  TESSERA_TRY(const PlanningLibrary* library, planning_library("checkpoint convert"));
+  TESSERA_TRY(const ConvertReport done,
+              library->convert_checkpoint({options.path, options.out, options.format, options.model,
+                                           options.plan, options.seed}));
+  if (options.json) {
+    return print(dumped(Json{{"from", done.from},
+                             {"to", done.to},
+                             {"path", done.path},
+                             {"tensors", done.tensors},
+                             {"bytes", done.bytes},
+                             {"step", done.step ? Json(*done.step) : Json(nullptr)},
+                             {"notes", done.notes}}) +
+                 "\n");
+  }
+  for (const std::string& line : done.notes) note(fmt::format("note: {}\n", message_line(line)));
+  return print(fmt::format("{} ({} to {}): {}, {}{}\n", done.path, done.from, done.to,
+                           plural(done.tensors, "tensor"), short_bytes(done.bytes),
+                           done.step ? fmt::format(", step {}", *done.step) : ""));
+}
+
 Result<int> run_checkpoint(const CheckpointOptions& options) {
+  if (options.action == "convert") return convert_form(options);
+  if (!options.out.empty() || !options.format.empty() || !options.model.empty() ||
+      !options.plan.empty() || options.seed) {
+    return invalid_input(fmt::format(
+        "checkpoint {}: expected TO, --format, --model, --plan and --seed only with convert, found "
+        "one of them",
+        options.action));
+  }
   if (options.action == "ls") return list(options);
   if (options.action == "show") return show_checkpoint(options);
   if (options.action == "verify") return verify_files(options);
@@ -216,14 +252,32 @@ Result<int> run_checkpoint(const CheckpointOptions& options) {
 
 void add_checkpoint(Commands& commands) {
   const auto options = std::make_shared<CheckpointOptions>();
-  Command command = commands.add("checkpoint", "List, show, verify or copy checkpoints of a run");
-  command.option("ACTION", options->action, "ls, show, verify or copy")
+  Command command =
+      commands.add("checkpoint", "List, show, verify, copy or convert checkpoints of a run");
+  command.option("ACTION", options->action, "ls, show, verify, copy or convert")
       .required()
-      .one_of({"ls", "show", "verify", "copy"});
+      .one_of({"ls", "show", "verify", "copy", "convert"});
   command
-      .option("DIR", options->path,
-              "A folder of checkpoints (show, verify, copy: the newest of them), or one of them")
+      .option(
+          "DIR", options->path,
+          "A folder of checkpoints (all but ls: the newest of them), or one of them; convert: or "
+          "a folder of torch.distributed.checkpoint, or a Hugging Face folder")
       .required();
+  command.option(
+      "TO", options->out,
+      "convert: the folder to write, which must not exist yet; of checkpoints: the folder "
+      "of them");
+  command
+      .option("--format", options->format,
+              "convert: tessera (a checkpoint), dcp (torch.distributed.checkpoint), hf (a Hugging "
+              "Face folder) (default: tessera, or dcp of a checkpoint)")
+      .one_of({"tessera", "dcp", "hf"});
+  command.option("--model", options->model,
+                 "convert: MODEL, which a folder of torch.distributed.checkpoint does not name");
+  command.option("--plan", options->plan,
+                 "convert: a plan, for whose ranks pieces are written (default: one rank)");
+  command.option("--seed", options->seed,
+                 "convert to a checkpoint: the seed of the run that goes on (default: 1)");
   command.option(
       "--to", options->to,
       "copy: a folder for checkpoints, or a file *.safetensors that takes whole tensors");
@@ -236,7 +290,10 @@ void add_checkpoint(Commands& commands) {
       "  tessera checkpoint ls checkpoints\n"
       "  tessera checkpoint verify checkpoints/step-000000000200\n"
       "  tessera checkpoint copy checkpoints --to weights.safetensors --parameters --dtype "
-      "bfloat16\n");
+      "bfloat16\n"
+      "  tessera checkpoint convert run/step-100 checkpoints --model llama/config.json \\\n"
+      "      --plan 'fsdp(dp=4)'\n"
+      "  tessera checkpoint convert checkpoints run/dcp --format dcp\n");
   command.action([options] { return run_checkpoint(*options); });
 }
 

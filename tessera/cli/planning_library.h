@@ -13,6 +13,7 @@
 #include "tessera/base/result.h"
 #include "tessera/cli/auto_plan.h"
 #include "tessera/cli/cli.h"
+#include "tessera/state/conversion.h"
 
 namespace tessera::cli {
 
@@ -26,6 +27,7 @@ struct PlanningLibrary {
   Result<std::string> (*plan_by_search)(const AutoQuestion& question);
   Result<std::string> (*archive_graph)(const std::string& path, const std::string& keys,
                                        int64_t batch);  // import/pt2.h
+  Result<ConvertReport> (*convert_checkpoint)(const ConvertRequest& request);
 };
 
 // Loads the library. Errors, whose messages begin with `command`: the library is missing or is of

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "tessera/base/text.h"
+#include "tessera/models/families.h"
 
 namespace tessera {
 namespace {
@@ -45,13 +46,6 @@ constexpr Row kRows[] = {
 // Keys that are written as switches (below), or for which the frameworks have no argument.
 constexpr const char* kElsewhere[] = {"kv_heads",   "tied",     "dtype",  "causal",
                                       "activation", "qkv_bias", "qk_norm"};
-// Keys that are left out without a note if they have this value.
-constexpr std::pair<const char*, const char*> kAbsent[] = {
-    {"window", "0"},     {"eod", "-1"},         {"q_rank", "0"},   {"kv_rank", "0"},
-    {"lora", "0"},       {"lora_mlp", "0"},     {"latent", "0"},   {"dense_layers", "0"},
-    {"dense_ffn", "0"},  {"weigh_inside", "0"}, {"out_bias", "0"}, {"rope_scaling", "1"},
-    {"full_every", "0"}, {"norms", "before"},   {"gated", "1"},    {"experts_every", "1"}};
-
 constexpr std::pair<const char*, const char*> kScripts[] = {{"gpt", "pretrain_gpt.py"},
                                                             {"llama", "pretrain_gpt.py"},
                                                             {"mixtral", "pretrain_gpt.py"},
@@ -142,9 +136,10 @@ Result<ModelSizes> model_sizes(const Model& model) {
     known["normalize"] = keys["normalize"] == (one ? "0" : "1");
   }
   for (const char* key : kElsewhere) known[key] = true;
-  for (const auto& [key, value] : kAbsent) {
-    if (const auto found = keys.find(key); found != keys.end() && found->second == value)
-      known[key] = true;
+  // What a key says that has its default needs no words.
+  for (const ModelKeyText& key : find_family(model.family)->keys) {
+    if (const auto found = keys.find(key.name); found != keys.end() && found->second == key.value)
+      known[key.name] = true;
   }
   // If the model does not begin with dense layers, their width is not needed.
   if (known["dense_layers"]) known["dense_ffn"] = true;

@@ -295,7 +295,7 @@ Status verify_rotary_scaling(const Tensor& tensor, const LazyName& where) {
   const std::vector<int64_t>& s = init.sizes;
   const bool rotary = init.kind == Init::Kind::kRotaryCos || init.kind == Init::Kind::kRotarySin;
   const bool positive = std::all_of(s.begin(), s.end(), [](int64_t size) { return size >= 1; });
-  const bool known = s.size() == 1 || (s.size() == 4 && s[2] > s[1]) ||
+  const bool known = s.size() == 1 || (s.size() == 4 && s[2] >= s[1]) ||
                      (s.size() == 5 && s[2] > s[3] && s[4] <= 2);
   if (s.empty() || (rotary && positive && known)) return {};
   return invalid_input(

@@ -122,7 +122,7 @@ TEST(KindsTest, ErrorsSayWhatWasExpectedAndWhatWasFound) {
       {"cast",
        {"a=2"},
        {{"dtype", "int64"}},
-       "expected a cast between floating dtypes, found 'x0' [a=2] float32 to int64",
+       "expected a cast of a floating dtype or int64 to a floating dtype, found 'x0' [a=2] float32 to int64",
        {}},
       {"dropout", {"a=2"}, {{"p", 1}, {"key", "k"}}, "expected 0 <= p < 1, found 1", {}},
       {"sinusoid_add",

@@ -44,23 +44,30 @@ class NewFolder {
   std::string path_, temporary_;  // `temporary_` is empty if there is nothing to remove
 };
 
-// Writes a safetensors file. Its arrays must be known at the beginning, but their bytes may be
-// written in any order.
-class SafetensorsWriter {
+// Takes the bytes of arrays, which are known at the beginning, in any order.
+class ArrayWriter {
+ public:
+  virtual ~ArrayWriter() = default;
+  // Writes bytes [offset, offset + bytes) of array number `array`, row-major; each byte may be
+  // written once.
+  virtual Status write(size_t array, int64_t offset, int64_t bytes, const std::byte* data) = 0;
+};
+
+// Writes a safetensors file.
+class SafetensorsWriter : public ArrayWriter {
  public:
   // Creates the file, writes its header and sets its full size; the arrays' bytes are written
   // later. Returns an error (fault) if the file cannot be written.
   static Result<SafetensorsWriter> create(const std::string& path, std::vector<ArrayEntry> arrays,
                                           const std::map<std::string, std::string>& metadata = {});
-  ~SafetensorsWriter();
+  ~SafetensorsWriter() override;
   SafetensorsWriter(SafetensorsWriter&& other) noexcept;
   SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
 
   const std::vector<ArrayEntry>& arrays() const { return layout_.arrays; }  // in the order given
-  // Writes bytes [offset, offset + bytes) of array number `array`; each byte may be written once.
   // The file is zero at first, so a MiB of zeros is not written: it remains a hole, which takes no
   // space on the disk.
-  Status write(size_t array, int64_t offset, int64_t bytes, const std::byte* data);
+  Status write(size_t array, int64_t offset, int64_t bytes, const std::byte* data) override;
   // Syncs the file to the disk. Returns an error (fault) if this fails.
   Status finish();
   int64_t bytes() const { return layout_.bytes; }

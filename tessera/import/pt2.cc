@@ -134,7 +134,9 @@ Status write_weights(const Archive& archive, Lowered& lowered, const std::string
     Statistics statistics;
     TESSERA_TRY_VOID(weight.payload ? write_payload(archive, *weight.payload, i, file, &statistics)
                                     : write_values(weight.values, i, file, statistics));
-    lowered.graph.tensor(lowered.graph.find_tensor(weight.name)).init = statistics.init();
+    Tensor& tensor = lowered.graph.tensor(lowered.graph.find_tensor(weight.name));
+    // Ids and masks are ones in a run without weights: a row that exists, a pair that counts.
+    tensor.init = is_floating(tensor.dtype) ? statistics.init() : Init{Init::Kind::kOnes};
   }
   TESSERA_TRY_VOID(file.finish());
   report.arrays = std::ssize(lowered.weights);

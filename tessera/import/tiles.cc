@@ -102,7 +102,7 @@ std::vector<int> in_order(size_t rank) {
 }
 
 Status copy_array(const TensorSource& source, const SourceArray& array, size_t number,
-                  SafetensorsWriter& writer) {
+                  ArrayWriter& writer) {
   const int64_t bytes = dtype_bytes(array.dtype);
   std::vector<std::byte> buffer;
   int64_t at = 0;

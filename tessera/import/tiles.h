@@ -27,10 +27,10 @@ Status for_each_tile(const Box& box, const std::vector<int>& order, int64_t most
 // Returns the order 0, 1, ... of `rank` dims for for_each_tile().
 std::vector<int> in_order(size_t rank);
 
-// Copies an array of a source to array number `number` of a file. The file's array must have the
-// same number of elements and the same dtype; the elements keep their order.
+// Copies an array of a source to array number `number` of a writer. The writer's array must have
+// the same number of elements and the same dtype; the elements keep their order.
 Status copy_array(const TensorSource& source, const SourceArray& array, size_t number,
-                  SafetensorsWriter& writer);
+                  ArrayWriter& writer);
 
 // Copies the elements of an array of `shape`, each of `element_bytes` bytes, from `in` to `out`.
 // Each side has its own strides, counted in elements.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <set>
 #include <utility>
 
@@ -183,6 +184,14 @@ void read_all(const ModelType& type, ConfigReader& reader) {
   if (type.read != nullptr) type.read(reader);
 }
 
+// Returns the text in which infinite numbers, which Python writes as the bare word Infinity though
+// JSON has no such numbers, are written as transformers 5 writes them.
+std::string with_infinities(std::string_view text) {
+  static const std::regex kInfinity(R"(([\s,:\[])Infinity(?=\s*[,\]}]))");
+  if (text.find("Infinity") == std::string_view::npos) return std::string(text);
+  return std::regex_replace(std::string(text), kInfinity, R"($1{"__float__": "Infinity"})");
+}
+
 Result<Keys> keys_of(std::string_view text, std::string_view file) {
   TESSERA_TRY(HuggingFaceModel model, parse_huggingface_config(text, file));
   Keys keys;
@@ -215,7 +224,7 @@ std::vector<std::string> huggingface_keys(const std::string& model_type) {
 }
 
 Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::string_view file) {
-  const std::optional<json> parsed = parse_json(text);
+  const std::optional<json> parsed = parse_json(with_infinities(text));
   if (!parsed || !parsed->is_object()) return no_object(file);
   const json config = language_model(*parsed);
   const ModelType* type = type_of(config);
@@ -262,7 +271,7 @@ Result<std::string> change_huggingface_config(std::string_view text, std::string
                                               const ModelArguments& changes) {
   TESSERA_TRY(Keys wanted, keys_of(text, file));
   for (const auto& [key, value] : changes) wanted[key] = value;
-  auto parsed = parse_ordered_json(text);
+  auto parsed = parse_ordered_json(with_infinities(text));
   const ModelType* type = parsed && parsed->is_object() ? type_of(*parsed) : nullptr;
   if (type == nullptr) return no_object(file);
   ModelArguments next = changes;  // in later passes: keys whose values changed as a result
@@ -288,7 +297,7 @@ Result<std::string> spell_huggingface_config(std::string_view text, std::string_
                                              std::string_view spec, DType dtype) {
   TESSERA_TRY(const Call call, parse_call(spec));
   const Keys keys(call.arguments.begin(), call.arguments.end());
-  const auto parsed = parse_ordered_json(text);
+  const auto parsed = parse_ordered_json(with_infinities(text));
   const ModelType* type = parsed && parsed->is_object() ? type_of(*parsed) : nullptr;
   if (type == nullptr) return no_object(file);
   OrderedJson out = *parsed;

@@ -23,7 +23,10 @@ TensorId llama_block(GraphBuilder& g, TensorId x, const LlamaConfig& config,
   };
   TensorId h = before ? norm("ln_1", x) : x;
   AttentionOptions options = is_every(config.full_every, layer) ? heads : windowed;
-  if (is_every(config.unturned_every, layer)) options.rotary_cos = options.rotary_sin = {};
+  if (is_every(config.unturned_every, layer)) {
+    options.rotary_cos = options.rotary_sin = {};
+    if (config.qk_norm_over == "turned") options.head_norm = false;
+  }
   h = attention(g, "attn", h, options);
   if (after) h = norm("ln_1_after", h);
   x = g.op1("attn.residual", "add", {x, h});
@@ -77,15 +80,22 @@ std::vector<ModelKey> model_keys(LlamaConfig& config) {
       {"qk_norm", &config.qk_norm, "1: RMS norms of queries and keys (Qwen 3)"},
       {"qk_norm_over",
        &config.qk_norm_over,
-       "whether these norms are of each head or of all heads of a token (OLMo 2)",
+       "whether these norms are of each head, of all heads of a token (OLMo 2), or of each head "
+       "without weights in blocks with positions (Llama 4)",
        {},
-       {"head", "all"}},
+       {"head", "all", "turned"}},
       {"sinks", &config.sinks, "1: each query head has one more score, without a value (gpt-oss)"},
       window_key(config.window),
+      {"chunk",
+       &config.chunk,
+       "tokens of a chunk, which attend to each other alone (Llama 4: 8192); 0: all tokens",
+       {},
+       {},
+       0},
       {"full_every",
        &config.full_every,
-       "every so many blocks one attends to all tokens, the others have the window (Gemma 3: 6); "
-       "0: all have it",
+       "every so many blocks one attends to all tokens, the others have the window, or the chunks "
+       "(Gemma 3: 6); 0: all have them",
        {},
        {},
        0},
@@ -130,6 +140,13 @@ std::vector<ModelKey> model_keys(LlamaConfig& config) {
        {},
        {},
        0},
+      {"scores_rise_at",
+       &config.scores_rise_at,
+       "position from which scores of these blocks are larger (Llama 4: 8192), which is not "
+       "computed, so that sequences must be shorter; 0: nowhere",
+       {},
+       {},
+       0},
       {"tied", &config.tied, "1: the head uses the token embedding"},
       {"eps", &config.eps, "epsilon of the RMS norms"},
       {"dtype", &config.dtype, "of parameters and activations"},
@@ -168,8 +185,9 @@ Status complete(LlamaConfig& config, std::string_view family) {
                             "head_dim={}, and goes without rotary_dim",
                             config.rope_dim, config.head_dim));
   }
-  if (config.qk_norm_over == "all" && (!config.qk_norm || config.norms_shifted)) {
-    return model_error(family, "qk_norm_over=all wants qk_norm=1 and norms_shifted=0");
+  if (config.qk_norm_over != "head" && (!config.qk_norm || config.norms_shifted)) {
+    return model_error(family, fmt::format("qk_norm_over={} wants qk_norm=1 and norms_shifted=0",
+                                           config.qk_norm_over));
   }
   for (const auto& [key, value] : {std::pair{"score_scale", config.score_scale},
                                    {"score_cap", config.score_cap},
@@ -183,14 +201,25 @@ Status complete(LlamaConfig& config, std::string_view family) {
   TESSERA_TRY_VOID(check_eod(family, config.eod, config.vocab));
   const std::vector<int64_t>& scaling = config.rope_scaling;
   const bool yarn = scaling.size() == 5 && scaling[2] > scaling[3] && scaling[4] <= 2;
-  if (scaling.size() != 1 && !yarn && (scaling.size() != 4 || scaling[2] <= scaling[1])) {
+  if (scaling.size() != 1 && !yarn && (scaling.size() != 4 || scaling[2] < scaling[1])) {
     return model_error(family,
                        "rope_scaling must be a factor, or factor-low-high-positions with high "
                        "above low, or factor-positions-fast-slow-whole with fast above slow and "
                        "whole 1 or 2");
   }
-  if (config.full_every > 0 && config.window == 0) {
-    return model_error(family, "full_every wants a window for the other blocks, as window=1024");
+  if (config.full_every > 0 && config.window == 0 && config.chunk == 0) {
+    return model_error(family,
+                       "full_every wants a window for the other blocks, as window=1024, or chunks");
+  }
+  if (config.chunk > 0 && (config.window > 0 || config.eod >= 0))
+    return model_error(family, "chunk goes without window and eod");
+  if (config.chunk > 0 && config.seq > config.chunk && config.seq % config.chunk != 0) {
+    return model_error(family, fmt::format("seq={} must be a multiple of chunk={}, or at most that",
+                                           config.seq, config.chunk));
+  }
+  if (config.scores_rise_at > 0 && config.seq >= config.scores_rise_at) {
+    return model_error(family, fmt::format("seq={} must be below scores_rise_at={}", config.seq,
+                                           config.scores_rise_at));
   }
   if (config.theta <= 0) {
     return model_error(family, fmt::format("theta={} must be above 0", config.theta));
@@ -226,6 +255,10 @@ void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
   heads.eps = config.eps;
   heads.head_norm = config.qk_norm;
   heads.norm_over_heads = config.qk_norm_over == "all";
+  if (config.qk_norm_over == "turned") {
+    heads.head_norm_gain = g.buffer("rotary.ones", {{"head_dim", config.head_dim}},
+                                    {Init::Kind::kOnes}, config.dtype);
+  }
   heads.norm_shifted = config.norms_shifted;
   heads.rope_dim = config.rope_dim;
   heads.value_dim = config.value_dim;
@@ -241,6 +274,7 @@ void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
   AttentionOptions windowed = heads;
   // 0 if the window has all positions
   windowed.window = config.window < config.seq ? config.window : 0;
+  windowed.chunk = config.chunk < config.seq ? config.chunk : 0;
   if (config.window > 0 && config.window_theta > 0) {
     add_rotary_tables(g, windowed, config.seq, turned, config.window_theta, config.dtype, {1},
                       "rotary_window");

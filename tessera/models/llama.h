@@ -30,7 +30,9 @@ struct LlamaConfig {
   int64_t rope_dim = 0;                     // of latent attention (nn.h)
   int64_t value_dim = 0;                    // width of a head of the values; 0: head_dim
   bool qk_norm = false;                     // RMS norms of queries and keys (nn.h)
-  std::string qk_norm_over = "head";        // over each "head" or over "all" heads of a token
+  // Over each "head"; over "all" heads of a token; of each head, without weights, and only in blocks
+  // with rotary positions ("turned").
+  std::string qk_norm_over = "head";
   bool sinks = false;                       // one more score of each query head (nn.h)
   double theta = 10000;
   std::vector<int64_t> rope_scaling = {1};  // scaling of rotary frequencies (nn.h)
@@ -41,9 +43,13 @@ struct LlamaConfig {
   double window_theta = 0;  // theta of blocks with a window, without scaling; 0: as the others
   // Blocks whose number (from 1) is a multiple of this have no rotary positions; 0: all have them.
   int64_t unturned_every = 0;
+  // From this position on, scores of blocks without rotary positions are larger (Llama 4). That is
+  // not computed: sequences must end before. 0: they are not larger.
+  int64_t scores_rise_at = 0;
   int64_t window = 0;                       // 0: none
+  int64_t chunk = 0;                        // tokens that attend to each other (nn.h); 0: all
   // Blocks whose number (from 1) is a multiple of this attend to all tokens, the others have the
-  // window; 0: all blocks have the window.
+  // window, or the chunks; 0: all blocks have them.
   int64_t full_every = 0;
   // Where a block has norms: "before" attention and MLP, "after" them (on what they add to the
   // residual stream), or "both".

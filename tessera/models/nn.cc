@@ -174,7 +174,11 @@ TensorId norm_over_heads(GraphBuilder& g, const std::string& name, TensorId x, d
 
 TensorId head_norm(GraphBuilder& g, const std::string& name, TensorId x,
                    const AttentionOptions& options) {
-  if (!options.head_norm) return x;
+  if (!options.head_norm || !g.ok()) return x;
+  if (options.head_norm_gain.valid()) {
+    const auto out = g.op(name, "rms_norm", {x, options.head_norm_gain}, {{"eps", options.eps}});
+    return out.empty() ? TensorId() : out[0];
+  }
   return options.norm_over_heads ? norm_over_heads(g, name, x, options.eps)
                                  : rms_norm(g, name, x, options.eps, options.norm_shifted);
 }
@@ -203,6 +207,31 @@ TensorId with_positions(GraphBuilder& g, TensorId k, TensorId x, const Attention
                         dim.name == width.name ? width.size : dim.size);
   const TensorId each = g.op1("k_rope_heads", "broadcast_to", {turned}, {{"dims", dims}});
   return g.op1("k_both", "concat", {k, each}, {{"dim", width.name}});
+}
+
+// Cuts the sequence of x [batch, seq, heads, ..] into chunks of `chunk` tokens, which then stand beside
+// the heads.
+TensorId in_chunks(GraphBuilder& g, const char* name, TensorId x, int64_t chunk) {
+  if (!g.ok()) return {};
+  const std::vector<Dim> dims = g.tensor(x).dims;
+  const std::string rest = dim_names({dims.begin() + 3, dims.end()});
+  return g.op1(name, "rearrange", {x},
+               {{"spec", fmt::format("batch (chunks seq) heads {0} -> batch seq (heads chunks) {0}",
+                                     rest)},
+                {"sizes", fmt::format("seq={}", chunk)},
+                {"dims", dim_names(dims)}});
+}
+
+// Undoes in_chunks() for the result of attention, whose heads are `heads` of each chunk.
+TensorId assembled(GraphBuilder& g, TensorId o, int64_t heads) {
+  if (!g.ok()) return {};
+  const std::vector<Dim> dims = g.tensor(o).dims;
+  const std::string rest = dim_names({dims.begin() + 3, dims.end()});
+  return g.op1("assemble", "rearrange", {o},
+               {{"spec", fmt::format("batch seq (heads chunks) {0} -> batch (chunks seq) heads {0}",
+                                     rest)},
+                {"sizes", fmt::format("heads={}", heads)},
+                {"dims", dim_names(dims)}});
 }
 
 // Weighs the result of attention by the share that the keys have beside the sink: with the log-sum-
@@ -258,13 +287,19 @@ TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
   TensorId k = linear(g, "k", memory, kv_in, {heads, plain}, options.in);
   const bool same = options.value_dim == 0 || options.value_dim == options.head_dim;
   const Dim values = same ? head_dim : Dim{"value_dim", options.value_dim};
-  const TensorId v = linear(g, "v", memory, kv_in, {heads, values}, options.in);
+  TensorId v = linear(g, "v", memory, kv_in, {heads, values}, options.in);
   q = head_norm(g, "q_head_norm", q, options);
   k = head_norm(g, "k_head_norm", k, options);
   q = rotated(g, "q_rotary", q, options.rope_dim > 0 ? plain.size : 0, options);
   k = options.rope_dim > 0 ? with_positions(g, k, x, options) : rotated(g, "k_rotary", k, 0, options);
+  if (options.chunk > 0) {
+    q = in_chunks(g, "q_chunks", q, options.chunk);
+    k = in_chunks(g, "k_chunks", k, options.chunk);
+    v = in_chunks(g, "v_chunks", v, options.chunk);
+  }
   const std::vector<TensorId> core = attention_core(g, "core", q, k, v, options);
   TensorId o = core.empty() ? TensorId() : core[0];
+  if (options.chunk > 0) o = assembled(g, o, options.heads);
   if (options.sinks && !core.empty()) o = beside_sink(g, o, core[1], options);
   const TensorId y = linear(g, "out", o, {"heads", "group", values.name}, {hidden}, options.out);
   g.pop();

@@ -86,6 +86,8 @@ struct AttentionOptions {
   // Queries and keys of each head are RMS-normed before they are rotated. Ops `.q_head_norm`,
   // `.k_head_norm`. With `norm_over_heads` the mean is over all elements of all heads (OLMo 2).
   bool head_norm = false, norm_over_heads = false;
+  // The elements that a head norm multiplies by, if these are not trained (Llama 4: ones).
+  TensorId head_norm_gain;
   bool norm_shifted = false;  // as in rms_norm()
   double scale = 0;           // factor of the scores; 0: 1 / sqrt(head_dim)
   double softcap = 0;         // scores s become softcap tanh(s / softcap); 0: they stay
@@ -94,6 +96,10 @@ struct AttentionOptions {
   bool sinks = false;
   // A token attends only to tokens less than this many positions away; 0: to all tokens.
   int64_t window = 0;
+  // A token attends only to tokens of its chunk of so many tokens, whose multiple the sequence is; 0:
+  // to all. Chunks stand beside the heads, `(heads chunks)`: ops `.q_chunks`, `.k_chunks`,
+  // `.v_chunks`, `.core`, `.assemble`.
+  int64_t chunk = 0;
   TensorId bias;      // added to the scores; has some of the dims (batch, seq, heads, group, kv)
   TensorId segments;  // [batch, seq] integers: a token attends only to tokens with the same integer
   double dropout = 0;  // of attention's weights, with the key `dropout_key`

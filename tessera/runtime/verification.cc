@@ -487,7 +487,9 @@ namespace {
 std::vector<std::string> summed_tensors(const Graph& graph) {
   std::vector<std::string> names;
   for (const Tensor& tensor : graph.tensors()) {
-    if (!graph.is_parameter_gradient(tensor.id)) continue;
+    const bool of_parameter = tensor.role == Role::kGradient && tensor.of.valid() &&
+                              graph.tensor(tensor.of).role == Role::kParameter;
+    if (!of_parameter) continue;
     const TensorId terms = terms_of(graph, tensor.id);
     if (!terms.valid() || graph.is_parameter_gradient(terms)) continue;
     const std::string& name = graph.tensor(terms).name;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "tessera/base/text.h"
 #include "tessera/test/all_cases.h"
 
 namespace tessera {
@@ -175,6 +176,32 @@ std::vector<VerifyConfig> noisy_runs() {
     out.push_back(c);
   }
   return out;
+}
+
+// The gradient of what is made of a parameter alone is no gradient of a parameter, even if it is a
+// sum and has the parameter's dims.
+TEST(Verification, ATermOfAScalarMadeOfAParameterIsNotCompared) {
+  const char* const text = R"(graph "scaled"
+input %x [batch=8, in=4] float32
+parameter %w [in=4, out=2] float32 init=normal(0.5)
+parameter %s [] float32 init=constant(0.3)
+activation %y [batch=8, out=2] float32
+forward op "y" %y = einsum(%x, %w) {spec="batch in, in out -> batch out"}
+activation %e [] float32
+forward op "e" %e = exp(%s)
+activation %z [batch=8, out=2] float32
+forward op "z" %z = mul(%y, %e)
+activation %loss [] float32
+forward op "loss" %loss = reduce_sum(%z) {dims="batch out", factor=0.5}
+loss %loss
+)";
+  const std::string path = ::testing::TempDir() + "/scaled.graph";
+  ASSERT_TRUE(write_file(path, text));
+  VerifyConfig c = config("float64", "fsdp(dp=4)");
+  c.model = path;
+  const auto report = verify_plan(c);
+  ASSERT_TRUE(report) << report.error().message;
+  EXPECT_TRUE(report->ok) << report->why;
 }
 
 TEST(Verification, WhatRoundingsExplainIsNoFault) {

@@ -265,7 +265,7 @@ struct SafetensorsFile::Descriptor {
   }
 };
 
-Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
+Result<SafetensorsFile> SafetensorsFile::open(const std::string& path, int64_t begin) {
   const int number = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (number < 0) {
     return invalid_input(fmt::format("{}: expected a readable safetensors file, found: {}", path,
@@ -277,12 +277,13 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   struct stat status {};
   if (::fstat(number, &status) != 0 || !S_ISREG(status.st_mode))
     return malformed(path, "expected a regular file");
-  const auto size = static_cast<int64_t>(status.st_size);
-  if (size < kLengthBytes)
-    return malformed(path, fmt::format("expected at least 8 bytes, found {}", size));
+  const auto end = static_cast<int64_t>(status.st_size);
+  if (begin < 0 || begin > end || end - begin < kLengthBytes)
+    return malformed(path, fmt::format("expected at least 8 bytes, found {}", end - begin));
+  const int64_t size = end - begin;
   uint64_t length = 0;
   if (const auto why =
-          file.descriptor_->read(0, kLengthBytes, reinterpret_cast<std::byte*>(&length))) {
+          file.descriptor_->read(begin, kLengthBytes, reinterpret_cast<std::byte*>(&length))) {
     return malformed(path, *why);
   }
   const int64_t most = std::min(kMostHeaderBytes, size - kLengthBytes);
@@ -291,7 +292,7 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
                      fmt::format("expected a header of at most {} bytes, found {}", most, length));
   }
   std::string text(length, '\0');
-  if (const auto why = file.descriptor_->read(kLengthBytes, static_cast<int64_t>(length),
+  if (const auto why = file.descriptor_->read(begin + kLengthBytes, static_cast<int64_t>(length),
                                               reinterpret_cast<std::byte*>(text.data()))) {
     return malformed(path, *why);
   }
@@ -300,19 +301,19 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   sum.add(reinterpret_cast<const std::byte*>(text.data()), static_cast<int64_t>(length));
   file.head_checksum_ = sum.value();
   TESSERA_TRY(const Json json, parse_header(path, text));
-  const int64_t data = kLengthBytes + static_cast<int64_t>(length);
+  const int64_t data = begin + kLengthBytes + static_cast<int64_t>(length);
   for (const auto& [name, value] : json.items()) {
     if (name == kMetadata) {
       TESSERA_TRY(file.metadata_, parse_metadata(path, value));
       continue;
     }
-    TESSERA_TRY(ArrayEntry entry, parse_entry(path, name, value, data, size - data));
+    TESSERA_TRY(ArrayEntry entry, parse_entry(path, name, value, data, end - data));
     file.arrays_.push_back(std::move(entry));
   }
   std::sort(file.arrays_.begin(), file.arrays_.end(), [](const ArrayEntry& a, const ArrayEntry& b) {
     return std::pair(a.begin, a.bytes) < std::pair(b.begin, b.bytes);
   });
-  TESSERA_TRY_VOID(check_ranges(path, file.arrays_, data, size));
+  TESSERA_TRY_VOID(check_ranges(path, file.arrays_, data, end));
   for (size_t i = 0; i < file.arrays_.size(); ++i) file.by_name_[file.arrays_[i].name] = i;
   return file;
 }

@@ -46,8 +46,9 @@ struct ArrayEntry {
 class SafetensorsFile {
  public:
   // Opens a file. Errors: invalid input if the file cannot be read or is not a safetensors file;
-  // the message names the file and what was expected.
-  static Result<SafetensorsFile> open(const std::string& path);
+  // the message names the file and what was expected. With `begin`, the safetensors file is what
+  // follows that byte.
+  static Result<SafetensorsFile> open(const std::string& path, int64_t begin = 0);
 
   const std::string& path() const { return path_; }
   const std::vector<ArrayEntry>& arrays() const { return arrays_; }  // in the order of their bytes

@@ -22,6 +22,8 @@
 #include "tessera/data/reuse_law.h"
 #include "tessera/data/test_files.h"
 #include "tessera/data/token_file.h"
+#include "tessera/import/dcp/metadata.h"
+#include "tessera/import/dcp/source.h"
 #include "tessera/import/huggingface/folder.h"
 #include "tessera/import/huggingface/names.h"
 #include "tessera/import/tiles.h"
@@ -416,6 +418,47 @@ TEST(FuzzState, manifests) {
     EXPECT_EQ(why_invalid(manifest), "");
     return {};
   });
+}
+
+// ---- torch.distributed.checkpoint
+
+std::string bytes_of_golden(const std::string& name) {
+  std::ifstream in(TESSERA_SOURCE_DIR "/tests/dcp/golden/" + name, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  EXPECT_FALSE(bytes.empty()) << name;
+  return bytes;
+}
+
+TEST(FuzzDcp, distcp_metadata) {
+  Fuzz("distcp metadata", {{".metadata", bytes_of_golden("torch_save/.metadata")}})
+      .run([](const std::string& folder) -> Status {
+        TESSERA_TRY(const std::string bytes, read_file(folder + "/.metadata"));
+        TESSERA_TRY(const dcp::Metadata metadata, dcp::parse_metadata(bytes, ".metadata"));
+        TESSERA_TRY_VOID(dcp::parse_metadata(dcp::metadata_text(metadata), "written"));
+        return {};
+      });
+}
+
+// What is taken is read, in one piece and by regions.
+TEST(FuzzDcp, distcp) {
+  for (const std::string layout : {"torch_save", "safetensors"}) {
+    std::vector<FuzzFile> files;
+    for (const char* name : {".metadata", "__0_0.distcp", "__1_0.distcp"})
+      files.push_back({name, bytes_of_golden(layout + "/" + name)});
+    Fuzz("distcp of " + layout, files).run([](const std::string& folder) -> Status {
+      TESSERA_TRY(const auto source, dcp::open_dcp(folder));
+      for (const std::string& object : source->objects()) source->numbers(object);
+      for (const SourceArray& array : source->arrays()) {
+        Box region = Box::whole(array.shape);
+        std::vector<std::byte> out(static_cast<size_t>(region.volume() * 8));
+        TESSERA_TRY_VOID(source->read(array, region, DType::kFloat64, out.data()));
+        if (region.empty() || region.rank() == 0) continue;
+        region.dims[0] = {region.dims[0].size - 1, 1};
+        TESSERA_TRY_VOID(source->read(array, region, array.dtype, out.data()));
+      }
+      return {};
+    });
+  }
 }
 
 // ---- models

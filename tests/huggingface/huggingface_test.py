@@ -21,8 +21,9 @@ import models
 TESSERA, STEP = "", ""
 # Relative to the largest element of a tensor, for gradients at least to so much of the largest of all gradients.
 TOLERANCE, FLOOR = {"float32": 1e-5, "float64": 1e-10}, 0.01
-PLANS = {"serial": "serial", "parallel": "megatron(tp=2,dp=2)"}
-# By precision. The quick tests run each precision and each plan, the slow ones every plan in every precision.
+PLANS = {"serial": "serial", "parallel": "megatron(tp=2,dp=2)", "sharded": "fsdp(dp=4)",
+         "pipeline": "gpipe(pp=2,micro_batches=1)"}
+# By precision. The quick tests run each precision and two of the plans, the slow ones every plan in every precision.
 RUNS = {precision: PLANS if models.ALL_CASES else {name: PLANS[name]}
         for precision, name in (("float32", "parallel"), ("float64", "serial"))}
 

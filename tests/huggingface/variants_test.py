@@ -190,6 +190,44 @@ class Variants(unittest.TestCase):
         self.assertEqual(huggingface_defaults.FILE.read_text(), huggingface_defaults.text(),
                          "write it anew with scripts/huggingface_defaults.py")
 
+    def test_experts_in_four_bits_are_those_that_transformers_unpacks(self):
+        from transformers.integrations.mxfp4 import convert_moe_packed_tensors
+
+        config = transformers.GptOssConfig(
+            vocab_size=models.VOCAB, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=8, num_local_experts=3, num_experts_per_tok=2, pad_token_id=None, eos_token_id=2,
+            max_position_embeddings=models.SEQ, rope_parameters={"rope_type": "default", "rope_theta": 1e4})
+        theirs, ours, back = (self.folder / name for name in ("packed", "packed_ours", "packed_back"))
+        model = randomise(transformers.GptOssForCausalLM(config)).to(torch.bfloat16)
+        model.save_pretrained(theirs)
+        arrays, generator, expected = safetensors.torch.load_file(theirs / "model.safetensors"), torch.Generator().manual_seed(3), {}
+        for name in [name for name in arrays if name.endswith(("gate_up_proj", "down_proj"))]:
+            experts, columns, rows = arrays.pop(name).shape
+            pair = {f"{name}_blocks": torch.randint(0, 256, (experts, rows, columns // 32, 16), generator=generator).to(torch.uint8),
+                    f"{name}_scales": torch.randint(110, 130, (experts, rows, columns // 32), generator=generator).to(torch.uint8)}
+            expected[name] = convert_moe_packed_tensors(pair[f"{name}_blocks"], pair[f"{name}_scales"])
+            arrays.update(pair)
+        self.assertEqual(len(expected), 4)
+        safetensors.torch.save_file(arrays, theirs / "model.safetensors", metadata={"format": "pt"})
+        text = json.loads((theirs / "config.json").read_text())
+        (theirs / "config.json").write_text(json.dumps({**text, "quantization_config": {"quant_method": "mxfp4"}}))
+        done = run("import", theirs, "--out", ours)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("note", done.stdout)
+        done = run("export", ours, "--to", "hf", "--model", ours / "config.json", "--out", back)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = safetensors.torch.load_file(back / "model.safetensors")
+        for name, value in expected.items():
+            self.assertTrue(torch.equal(found[name], value), name)
+        self.assertNotIn("quantization_config", json.loads((back / "config.json").read_text()))
+        transformers.GptOssForCausalLM.from_pretrained(back)
+        # A pair without its scales.
+        scales = next(name for name in arrays if name.endswith("_scales"))
+        safetensors.torch.save_file({name: value for name, value in arrays.items() if name != scales}, theirs / "model.safetensors")
+        done = run("import", theirs, "--out", self.folder / "packed_half")
+        self.assertEqual((done.returncode, done.stderr.count("\n"), (self.folder / "packed_half").exists()), (2, 1, False))
+        self.assertIn("a scale for each block", done.stderr)
+
     def test_a_mixture_that_does_not_normalise_one_weight_is_not_exported(self):
         ours, out = self.folder / "mixtral_top1_ours", self.folder / "switch"
         done = run("export", ours, "--to", "hf", "--model", f"{ours}/config.json:normalize=0", "--out", out)

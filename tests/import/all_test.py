@@ -7,10 +7,11 @@ import unittest
 import pt2_case
 import pt2_refusals_test
 import pt2_test
+import survey_test
 
 
 def load_tests(loader, _, __):
-    return unittest.TestSuite(loader.loadTestsFromModule(module) for module in (pt2_test, pt2_refusals_test))
+    return unittest.TestSuite(loader.loadTestsFromModule(module) for module in (pt2_test, pt2_refusals_test, survey_test))
 
 
 if __name__ == "__main__":

@@ -387,6 +387,67 @@ class Pools(nn.Module):
         return F.cross_entropy(self.head(torch.cat([z, small], 1)), targets)
 
 
+class Counted(nn.Module):
+    """Integers and truths that depend on the inputs: positions of tokens that are no padding, masks, the largest token."""
+
+    def __init__(self, vocab=12, width=8):
+        super().__init__()
+        self.table, self.places = nn.Embedding(vocab, width), nn.Embedding(10, width, padding_idx=1)
+        self.kinds, self.inner, self.head = nn.Embedding(3, width), nn.Linear(width, width), nn.Linear(width, vocab)
+        self.register_buffer("kind", torch.zeros(1, 20, dtype=torch.long), persistent=False)
+
+    def forward(self, tokens, targets):
+        real = tokens.ne(1)
+        places = torch.cumsum(real.int(), 1).type_as(real.int()) * real.int() + 1
+        kinds = self.kind.expand(len(tokens), -1).gather(1, places.long())
+        x = self.table(tokens) + self.places(places.long()) + self.kinds(kinds)
+        either = torch.logical_or(real, ~tokens.eq(targets)) & (tokens == tokens)
+        y = F.scaled_dot_product_attention(*(self.inner(x)[:, None],) * 3, attn_mask=either[:, None, None, :].expand(-1, 1, 6, -1))
+        x = x + y[:, 0] * real.unsqueeze(-1)
+        largest = x[torch.arange(len(tokens)), tokens.int().argmax(dim=-1)]
+        return F.cross_entropy(self.head(x).flatten(0, 1), targets.flatten()) + F.cross_entropy(self.head(largest), targets[:, 0])
+
+
+class Written(nn.Module):
+    """Labels shifted in place, as encoder-decoders shift them, and other writes through parts of tensors."""
+
+    def __init__(self, vocab=12, width=8):
+        super().__init__()
+        self.table, self.inner, self.head = nn.Embedding(vocab, width), nn.Linear(width, width), nn.Linear(width, vocab)
+
+    def forward(self, tokens, targets):
+        shifted = targets.new_zeros(targets.shape)
+        shifted[:, 1:] = targets[:, :-1].clone()
+        shifted[:, 0] = 2
+        shifted.masked_fill_(shifted == 5, 3)
+        x = self.inner(self.table(shifted) + self.table(tokens))
+        x[:, 1:3].mul_(2)
+        x[:, 0, 2:5] = x[:, 1, 2:5] + 1
+        x[..., -1].fill_(0.5)
+        mask = torch.zeros(6)
+        mask[2:4] = 1.0
+        return F.cross_entropy(self.head(torch.tanh(x) * mask[:, None]).flatten(0, 1), targets.flatten())
+
+
+class Sound(nn.Module):
+    """Convolutions along one dim, of a weight that is normed, every second number, and ops of products and norms."""
+
+    def __init__(self, width=8, classes=5):
+        super().__init__()
+        self.first, self.head = nn.Conv1d(1, width, 5, stride=2), nn.Linear(width, classes)
+        self.groups = nn.utils.parametrizations.weight_norm(nn.Conv1d(width, width, 4, padding=2, groups=2), dim=2)
+
+    def forward(self, waves, targets):
+        x = self.groups(F.gelu(self.first(waves.unsqueeze(1))))[:, :, :-1].transpose(1, 2)
+        x = torch.cat([-x[..., 1::2], x[..., ::2]], -1)
+        scores = torch.baddbmm(torch.ones(1, 1, x.shape[1]).to(x), x, x.transpose(1, 2), beta=0.5, alpha=0.25)
+        scores = scores - scores.max(dim=-1, keepdim=True).values.detach() + F.logsigmoid(scores)
+        most, place = x.max(dim=1)
+        x = torch.softmax(scores, -1) @ x + (place * 0.01).unsqueeze(1)
+        x = x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return F.cross_entropy(self.head(x.mean(1) + most), targets)
+
+
 class GroupedInput(nn.Module):
     """A convolution in groups of the input itself."""
 
@@ -488,6 +549,9 @@ def kept_cases():
         "defaults": (Defaults(), (torch.randint(12, (8, 6)), torch.randint(12, (8, 6))), ["fsdp(dp=4)"]),
         "pools": (Pools(), (torch.randn(8, 4, 12, 8), torch.randint(5, (8,))), ["fsdp(dp=4)"]),
         "grouped_input": (GroupedInput(), (torch.randn(8, 4, 12, 8), torch.randint(5, (8,))), ["fsdp(dp=4)"]),
+        "counted": (Counted(), (torch.randint(12, (8, 6)), torch.randint(12, (8, 6))), ["fsdp(dp=4)"]),
+        "written": (Written(), (torch.randint(12, (8, 6)), torch.randint(12, (8, 6))), ["fsdp(dp=4)"]),
+        "sound": (Sound(), (torch.randn(8, 40), torch.randint(5, (8,))), ["fsdp(dp=4)"]),
         "changed": (Changed(), (torch.randn(8, 8),), ["fsdp(dp=2)"]),
         "state": (Shared(), (torch.randn(8, 8),), ["fsdp(dp=2)"]),
     }

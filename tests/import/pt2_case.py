@@ -58,11 +58,11 @@ def run(*command, memory=None):
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, check=False, cwd=ROOT, timeout=240, preexec_fn=limit)
 
 
-def reference(module, arguments):
+def reference(module, arguments, steps=STEPS):
     """Loss of each step, gradients of the first, parameters after the last."""
     optimizer = torch.optim.AdamW(module.parameters(), lr=RATE, betas=(0.9, 0.95), eps=EPSILON, weight_decay=0)
     losses, gradients = [], {}
-    for step in range(STEPS):
+    for step in range(steps):
         optimizer.zero_grad()
         loss = module(*arguments)
         loss.backward()

@@ -147,8 +147,8 @@ class Refusals(Pt2Case):
             def forward(self, x):
                 return self.change(self, self.inner(x))
 
-        def column(module, y):
-            y[:, 0].add_(1)
+        def every_second(module, y):
+            y[:, ::2].add_(1)
             return y.sum()
 
         def flat(module, y):
@@ -178,7 +178,7 @@ class Refusals(Pt2Case):
         start = "an op without a counterpart: it changes elements in place that node "
         x = torch.randn(2, 4)
         for change, message in {
-                column: "node 'add_' (aten.add_) in the outermost module: " + start + "'sum_1' reads through 'linear' [2, 4]",
+                every_second: "node 'add_' (aten.add_) in the outermost module: " + start + "'sum_1' reads through 'linear' [2, 4]",
                 flat: "node 'mul_' (aten.mul_) in the outermost module: " + start + "'sum_1' reads through 'linear' [2, 4]",
                 base: "node 'add_' (aten.add_) in the outermost module: " + start + "'pow_1' reads through 'transpose' [4, 2]",
                 teacher: "node 'mul_' (aten.mul_) in the outermost module: " + start.replace("node ", "the module reads through 'mul_' [4]"),
@@ -187,6 +187,49 @@ class Refusals(Pt2Case):
         }.items():
             with self.subTest(change.__name__):
                 self.assertEqual(self.refused(self.exported(Changed(change), (x,))), "bad.pt2: " + message + end)
+
+    def test_integers_of_the_inputs_without_a_counterpart_are_refused(self):
+        class Reads(torch.nn.Module):
+            def __init__(self, read):
+                super().__init__()
+                self.inner, self.table, self.read = torch.nn.Linear(4, 4), torch.nn.Embedding(8, 4), read
+
+            def forward(self, x, ids):
+                return self.read(self, self.inner(x), ids).sum()
+
+        start, chosen = "an op without a counterpart: ", "it reads what a top k or a sort has chosen"
+        x, ids = torch.randn(8, 3, 4), torch.randint(8, (8, 3))
+
+        def scores(y):
+            return torch.softmax(y, -1).topk(2)
+
+        def by_expert(y):
+            order = scores(y).indices.reshape(-1).sort().indices
+            return y.reshape(-1, 4)[order // 2]
+
+        for name, (read, message) in {
+                "rounded": (lambda m, y, ids: m.table(y.abs().long()),
+                            "node 'to' (aten.to) in the outermost module: " + start + "expected no conversion of float32 to int64"),
+                "less": (lambda m, y, ids: m.table(ids) * (ids < 3).unsqueeze(-1),
+                         "node 'lt' (aten.lt) in the outermost module: an op without a counterpart, which makes [8, 3] bool"),
+                "equal numbers": (lambda m, y, ids: y * (y == 1), "node 'eq' (aten.eq) in the outermost module: " + start
+                                  + "expected integers or truths, found float32"),
+                "two": (lambda m, y, ids: y[ids[:, 0] // 8, ids[:, 1] // 8], "node 'floor_divide' (aten.floor_divide) in the outermost module: "
+                        "an op without a counterpart, which makes [8] int64"),
+                "pairs": (lambda m, y, ids: y[ids[:, 0], ids[:, 1] * 0], "node 'index' (aten.index) in the outermost module: " + start
+                          + "expected an index into one dim"),
+                "roots": (lambda m, y, ids: y * ids.sqrt().unsqueeze(-1), "node 'sqrt' (aten.sqrt) in the outermost module: " + start
+                          + "expected a floating dtype, found int64"),
+                "least": (lambda m, y, ids: y.topk(2, largest=False).values, "node 'topk' (aten.topk) in the outermost module: " + start
+                          + "expected the largest floating elements of the last of several dims"),
+                "places": (lambda m, y, ids: m.table(scores(y).indices), "node 'embedding' (aten.embedding) in module 'table': " + start + chosen),
+                "first rows": (lambda m, y, ids: by_expert(y)[:5], "node 'slice_1' (aten.slice) in the outermost module: " + start + chosen),
+                "numbered rows": (lambda m, y, ids: by_expert(y) * torch.arange(48).unsqueeze(-1),
+                                  "node 'mul' (aten.mul) in the outermost module: " + start + chosen),
+                "summed rows": (lambda m, y, ids: by_expert(y).cumsum(0), "node 'cumsum' (aten.cumsum) in the outermost module: " + start + chosen),
+        }.items():
+            with self.subTest(name):
+                self.assertEqual(self.refused(self.exported(Reads(read), (x, ids))), "bad.pt2: " + message)
 
     def test_deep_json_is_refused(self):
         path = self.exported(torch.nn.Linear(4, 4), (torch.ones(2, 4),))

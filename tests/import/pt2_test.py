@@ -196,7 +196,7 @@ class BackToPyTorch(Pt2Case):
 
 
 # The quick tests take modules that have most kinds of ops between them, as each costs some seconds, and search a plan for one.
-QUICK = ("grouped", "resnet", "unet", "padded", "precise", "llama")
+QUICK = ("grouped", "resnet", "unet", "padded", "precise", "counted", "written", "sound", "llama")
 SEARCHED = ("padded",)
 
 

@@ -6,25 +6,13 @@
 #include <functional>
 #include <set>
 
+#include "support/mutator.h"
 #include "tessera/program/instructions.h"
 #include "tessera/program/text.h"
 
 namespace tessera {
+namespace mutating {
 namespace {
-
-using Programs = std::vector<Program>;
-using Change = std::function<void(Programs&)>;
-
-struct Place {
-  size_t rank = 0;
-  BlockRef block;
-  size_t index = 0;
-};
-
-struct Candidate {
-  std::string description;
-  Change change;
-};
 
 // Returns what the instruction reads. A residual of error feedback is left out, since only its
 // message uses it.
@@ -78,10 +66,6 @@ bool shift(Box& box, const std::vector<int64_t>& shape) {
 
 double other_number(double value) { return value == 0 ? 1 : 2 * value; }
 
-Instruction& at(Programs& programs, const Place& place) {
-  return programs[place.rank].block(place.block)[place.index];
-}
-
 void erase(Programs& programs, const Place& place) {
   auto& block = programs[place.rank].block(place.block);
   block.erase(block.begin() + static_cast<std::ptrdiff_t>(place.index));
@@ -98,94 +82,71 @@ void erase_with_waits(Programs& programs, const Place& place) {
   }
 }
 
-class Mutator {
- public:
-  Mutator(const Graph& graph, const Programs& programs, size_t per_kind)
-      : graph_(graph), programs_(programs), per_kind_(per_kind) {
-    for (const Program& program : programs) used_.push_back(used_buffers(program));
-  }
+}  // namespace
 
-  std::vector<Mutation> run() {
-    const std::vector<void (Mutator::*)(const Place&)> kinds = {
-        &Mutator::computes,  &Mutator::operands,    &Mutator::outputs,  &Mutator::attributes,
-        &Mutator::transport, &Mutator::collectives, &Mutator::waits,    &Mutator::order,
-        &Mutator::memory,    &Mutator::fetches,     &Mutator::releases, &Mutator::names};
-    for (auto kind : kinds) {
-      for (size_t r = 0; r < programs_.size(); ++r) {
-        for (const auto& [ref, block] : programs_[r].blocks) {
-          if (runs(r, ref) == 0) continue;
-          for (size_t i = 0; i < block.size(); ++i) (this->*kind)({r, ref, i});
-        }
-      }
-    }
+Instruction& at(Programs& programs, const Place& place) {
+  return programs[place.rank].block(place.block)[place.index];
+}
+
+Mutator::Mutator(const Graph& graph, const Programs& programs, size_t per_kind)
+    : graph_(graph), programs_(programs), per_kind_(per_kind) {
+  for (const Program& program : programs) used_.push_back(used_buffers(program));
+}
+
+std::vector<Mutation> Mutator::run(const std::set<std::string>& only) {
+  const std::vector<void (Mutator::*)(const Place&)> kinds = {
+      &Mutator::computes,  &Mutator::operands,    &Mutator::outputs,  &Mutator::attributes,
+      &Mutator::transport, &Mutator::collectives, &Mutator::waits,    &Mutator::order,
+      &Mutator::memory,    &Mutator::fetches,     &Mutator::releases, &Mutator::names,
+      &Mutator::factors,   &Mutator::addends,     &Mutator::sums,     &Mutator::reductions};
+  for (auto kind : kinds) {
     for (size_t r = 0; r < programs_.size(); ++r) {
-      schedules(r);
-      arenas(r);
-    }
-    return apply();
-  }
-
- private:
-  const Instruction& get(const Place& place) const {
-    return programs_[place.rank].block(place.block)[place.index];
-  }
-  int64_t runs(size_t rank, BlockRef block) const { return programs_[rank].runs(block); }
-  static std::set<BufferId> used_buffers(const Program& program) {
-    std::set<BufferId> out;
-    for (const auto& [ref, block] : program.blocks) {
-      for (const Instruction& instruction : block) {
-        for (const View& view : reads(instruction)) out.insert(view.buffer);
+      for (const auto& [ref, block] : programs_[r].blocks) {
+        if (runs(r, ref) == 0) continue;
+        for (size_t i = 0; i < block.size(); ++i) (this->*kind)({r, ref, i});
       }
     }
-    for (const Home& home : program.homes) out.insert(home.buffer);
-    for (const Home& home : program.fetches) out.insert(home.buffer);
-    return out;
   }
-  bool matters(const Place& place) const {
-    const std::vector<View> views = writes(get(place));
-    return std::any_of(views.begin(), views.end(),
-                       [&](const View& view) { return used_[place.rank].count(view.buffer) > 0; });
+  for (size_t r = 0; r < programs_.size(); ++r) {
+    schedules(r);
+    arenas(r);
   }
-  void add(const std::string& kind, const Place& place, Change change) {
-    candidates(kind).push_back(
-        {fmt::format("{}: rank {} {}[{}] {}", kind, place.rank, block_name(place.block),
-                     place.index, label(get(place), graph_)),
-         std::move(change)});
-  }
-  std::vector<Candidate>& candidates(const std::string& kind) {
-    for (auto& [name, list] : kinds_) {
-      if (name == kind) return list;
+  return apply(only);
+}
+
+std::set<BufferId> Mutator::used_buffers(const Program& program) {
+  std::set<BufferId> out;
+  for (const auto& [ref, block] : program.blocks) {
+    for (const Instruction& instruction : block) {
+      for (const View& view : reads(instruction)) out.insert(view.buffer);
     }
-    kinds_.emplace_back(kind, std::vector<Candidate>());
-    return kinds_.back().second;
   }
+  for (const Home& home : program.homes) out.insert(home.buffer);
+  for (const Home& home : program.fetches) out.insert(home.buffer);
+  return out;
+}
 
-  void computes(const Place& place);
-  void operands(const Place& place);
-  void outputs(const Place& place);
-  void attributes(const Place& place);
-  void transport(const Place& place);
-  void messages(const Place& place);
-  void coding(const Place& place);
-  void collectives(const Place& place);
-  void waits(const Place& place);
-  void order(const Place& place);
-  void memory(const Place& place);
-  void names(const Place& place);
-  void fetches(const Place& place);
-  void releases(const Place& place);
-  bool touches_rows(const Place& place) const;
-  void schedules(size_t rank);
-  void arenas(size_t rank);
-  std::vector<Place> partners(const Place& place) const;
-  std::vector<Mutation> apply() const;
+bool Mutator::matters(const Place& place) const {
+  const std::vector<View> views = writes(get(place));
+  return std::any_of(views.begin(), views.end(),
+                     [&](const View& view) { return used_[place.rank].count(view.buffer) > 0; });
+}
 
-  const Graph& graph_;
-  const Programs& programs_;
-  size_t per_kind_;
-  std::vector<std::set<BufferId>> used_;  // by rank: the buffers that are read
-  std::vector<std::pair<std::string, std::vector<Candidate>>> kinds_;
-};
+void Mutator::add(const std::string& kind, const Place& place, Change change,
+                  const std::string& of) {
+  candidates(kind).push_back(
+      {fmt::format("{}: rank {} {}[{}] {}{}{}", kind, place.rank, block_name(place.block),
+                   place.index, label(get(place), graph_), of.empty() ? "" : " of ", of),
+       std::move(change)});
+}
+
+std::vector<Candidate>& Mutator::candidates(const std::string& kind) {
+  for (auto& [name, list] : kinds_) {
+    if (name == kind) return list;
+  }
+  kinds_.emplace_back(kind, std::vector<Candidate>());
+  return kinds_.back().second;
+}
 
 // To drop or move the instruction that makes a value leaves the value's reader without it (a buffer
 // is not written twice with one value, and where it is, all runs of the block lose it).
@@ -671,9 +632,10 @@ void Mutator::schedules(size_t rank) {
   }
 }
 
-std::vector<Mutation> Mutator::apply() const {
+std::vector<Mutation> Mutator::apply(const std::set<std::string>& only) const {
   std::vector<Mutation> out;
   for (const auto& [kind, list] : kinds_) {
+    if (!only.empty() && !only.contains(kind)) continue;
     const size_t count = std::min(per_kind_, list.size());
     for (size_t i = 0; i < count; ++i) {
       const Candidate& candidate = list[i * list.size() / count];
@@ -685,11 +647,11 @@ std::vector<Mutation> Mutator::apply() const {
   return out;
 }
 
-}  // namespace
+}  // namespace mutating
 
 std::vector<Mutation> mutations(const Graph& graph, const std::vector<Program>& programs,
-                                size_t per_kind) {
-  return Mutator(graph, programs, per_kind).run();
+                                size_t per_kind, const std::set<std::string>& only) {
+  return mutating::Mutator(graph, programs, per_kind).run(only);
 }
 
 }  // namespace tessera

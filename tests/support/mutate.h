@@ -3,6 +3,7 @@
 // why for each class), so a verifier that accepts one has a hole.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ struct Mutation {
 };
 
 // Returns up to `per_kind` mutations of each kind, spread evenly over the places where it applies.
+// `only`: returns those of these kinds alone, unless it is empty.
 std::vector<Mutation> mutations(const Graph& graph, const std::vector<Program>& programs,
-                                size_t per_kind = 8);
+                                size_t per_kind = 8, const std::set<std::string>& only = {});
 
 }  // namespace tessera

@@ -37,8 +37,11 @@ struct Pin {
 const std::map<std::string, Pin>& pins() {
   static const std::map<std::string, Pin> all = {
       {"add_to_set", {{"operand"}, {"coverage", "instruction"}}},
+      {"add_again", {{"coverage"}, {"operand"}}},
+      {"addend_twice", {{"operand"}}},
       {"all_gather_to_all_reduce", {{"instruction"}}},
       {"all_reduce_to_all_gather", {{"coverage", "operand"}}},
+      {"apply_again", {{"operand"}}},
       {"backward_before_forward", {{"lifetime"}, {"operand", "order"}}},
       {"drop_codec", {{"instruction"}, {"message"}}},
       {"drop_collective", {{"coverage", "lifetime", "operand"}}},
@@ -54,6 +57,7 @@ const std::map<std::string, Pin>& pins() {
       {"duplicate_one_side", {{"instruction"}}},
       {"fetch_fewer_rows", {{"rows"}}},
       {"fetch_of_other_table", {{"rows"}}},
+      {"factor_of_group", {{"instruction"}}},
       {"first_add", {{"lifetime"}}},
       {"forget_names", {{"message"}}},
       {"forget_accumulation", {{"coverage", "operand"}}},
@@ -62,6 +66,7 @@ const std::map<std::string, Pin>& pins() {
       {"name_fewer_rows", {{"rows"}}},
       {"overlapping_offset", {{"lifetime", "memory"}}},
       {"read_before_write", {{"lifetime"}, {"operand"}}},
+      {"reduce_again", {{"coverage"}}},
       {"reduce_before_last_micro_batch", {{"lifetime"}}},
       {"release_of_another", {{"rows"}}},
       {"release_too_early", {{"rows"}}},
@@ -69,6 +74,7 @@ const std::map<std::string, Pin>& pins() {
       {"set_to_add", {{"lifetime"}, {"instruction"}}},
       {"shared_residual", {{"instruction"}}},
       {"small_arena", {{"memory"}}},
+      {"sum_of_whole", {{"coverage"}}},
       {"swap_collectives", {{"lifetime", "message"}, {"operand"}}},
       {"swap_gradient", {{"lifetime", "operand", "tier"}}},
       {"swap_operands", {{"lifetime", "operand"}, {"instruction"}}},
@@ -318,6 +324,63 @@ TEST_P(MutationsOfBorder, are_rejected) {
 }
 INSTANTIATE_TEST_SUITE_P(Plans, MutationsOfBorder, testing::ValuesIn(borders()),
                          [](const auto& test) { return test.param.name; });
+
+// Faults that others' frameworks had and that stopped no run (docs/reference/check.md says where they
+// were reported): the class of mutation that makes each, and an op at which it does. Every instance
+// there is tried, and rejected by that rule.
+struct SilentFault {
+  const char *name, *kind, *op, *plan, *rule;
+  const char* model = kTwoLayers;
+};
+constexpr const char* kExperts =
+    "mixtral:layers=2,hidden=8,heads=2,kv_heads=2,experts=4,seq=4,vocab=6,ffn=6,balance=0.01";
+constexpr const char* kTensorParallel = "megatron(tp=2, pp=1, dp=2)";
+constexpr const char* kTwoStages = "megatron(tp=1, pp=2, dp=2, micro_batches=2)";
+const std::array kSilentFaults{
+    SilentFault{"loss_times_context_parallel", "factor_of_group", "loss.mean.dx.scale",
+                "ring_attention(2, dp=2)", "instruction"},
+    SilentFault{"loss_times_tensor_parallel", "factor_of_group", "loss.mean.dx.scale",
+                kTensorParallel, "instruction"},
+    SilentFault{"loss_scaled_twice", "apply_again", "loss.mean.dx.scale", kTensorParallel,
+                "operand"},
+    SilentFault{"loss_summed_over_its_replicas", "sum_of_whole", "loss.mean", kTensorParallel,
+                "coverage"},
+    SilentFault{"replicated_norm_counted_by_each", "sum_of_whole", "blocks.0.ln_1.grad",
+                kTensorParallel, "coverage"},
+    SilentFault{"norm_of_cut_sequence_reduced_twice", "reduce_again", "grad.blocks.0.ln_1.weight",
+                "megatron(tp=2, pp=1, sequence_shard=true)", "coverage"},
+    SilentFault{"router_loss_times_replicas", "factor_of_group", "moe.aux.dx.scale",
+                "expert_parallel(2, tp=2)", "instruction", kExperts},
+    SilentFault{"router_loss_summed_over_its_replicas", "sum_of_whole", "moe.balance",
+                "expert_parallel(2, tp=2)", "coverage", kExperts},
+    SilentFault{"tied_table_takes_one_part_twice", "addend_twice", "embed.token.weight.grad",
+                kTwoStages, "operand"},
+    SilentFault{"tied_table_adds_a_part_again", "add_again", "embed.token.dtable", kTensorParallel,
+                "coverage"},
+    SilentFault{"tied_table_reduced_twice", "reduce_again",
+                "grad.embed.token.weight.from.embed.token", kTwoStages, "coverage"},
+};
+
+class SilentFaults : public testing::TestWithParam<SilentFault> {};
+
+TEST_P(SilentFaults, are_rejected) {
+  const SilentFault& fault = GetParam();
+  const auto compiled = compile_model(fault.model, 4, fault.plan, {});
+  ASSERT_TRUE(compiled) << compiled.error().message;
+  constexpr size_t kAll = 100000;
+  int tried = 0;
+  for (const Mutation& mutation :
+       mutations(compiled->graph(), compiled->programs, kAll, {fault.kind})) {
+    if (mutation.description.find(fault.op) == std::string::npos) continue;
+    ++tried;
+    const auto found = verify(compiled->graph(), mutation.programs);
+    ASSERT_FALSE(found.empty()) << "accepted " << mutation.description;
+    EXPECT_EQ(found[0].rule, fault.rule) << mutation.description << ": " << found[0].to_string();
+  }
+  EXPECT_GT(tried, 0) << "no instance of " << fault.kind << " at " << fault.op;
+}
+INSTANTIATE_TEST_SUITE_P(Of, SilentFaults, testing::ValuesIn(kSilentFaults),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 TEST(EachRule, rejects_some_of_each_class_that_it_should) {
   Counts all;

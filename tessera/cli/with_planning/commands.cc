@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "tessera/import/convert/convert.h"
 #include "tessera/import/pt2.h"
 
 extern "C" const tessera::cli::PlanningLibrary* tessera_planning_library() {
@@ -20,6 +21,7 @@ extern "C" const tessera::cli::PlanningLibrary* tessera_planning_library() {
                                                                 {"check", add_check}}};
   static constexpr PlanningLibrary kLibrary{.commands = kCommands,
                                             .plan_by_search = plan_by_search,
-                                            .archive_graph = tessera::archive_graph};
+                                            .archive_graph = tessera::archive_graph,
+                                            .convert_checkpoint = tessera::convert_checkpoint};
   return &kLibrary;
 }

@@ -228,6 +228,13 @@ Status expect_equal_dtypes(const Operands& operands, size_t count) {
   return {};
 }
 
+Status expect_numbers(const Operands& operands) {
+  if (operands[0].dtype != DType::kInt64) return expect_equal_dtypes(operands);
+  for (size_t i = 1; i < operands.count(); ++i)
+    TESSERA_TRY_VOID(expect_dtype(operands[i], fmt::format("input {}", i), DType::kInt64));
+  return {};
+}
+
 DType statistics_dtype(DType dtype) {
   return dtype == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
 }

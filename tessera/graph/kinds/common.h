@@ -101,6 +101,8 @@ Status expect_dtype(const Tensor& tensor, std::string_view what, DType dtype);
 // Checks that the tensor has the dims and dtype of x.
 Status expect_like(const Tensor& tensor, std::string_view what, const Tensor& x);
 Status expect_equal_dtypes(const Operands& operands, size_t count = SIZE_MAX);  // floating, too
+// Checks that all inputs have one dtype, which is floating or int64.
+Status expect_numbers(const Operands& operands);
 
 // Returns the dtype of means, log-sum-exps and norms: float64 for float64, else float32.
 DType statistics_dtype(DType dtype);

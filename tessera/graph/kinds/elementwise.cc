@@ -15,9 +15,9 @@ std::string repeat_operand(const std::string& operand, size_t count) {
   return out;
 }
 
-// (a, b): one of them has all dims of the other, in the same order
+// (a, b), floating or int64: one of them has all dims of the other, in the same order
 Result<Inferred> infer_binary(const Operands& x) {
-  TESSERA_TRY_VOID(expect_equal_dtypes(x));
+  TESSERA_TRY_VOID(expect_numbers(x));
   const std::vector<Dim>& a = x[0].dims;
   const std::vector<Dim>& b = x[1].dims;
   if (!is_subsequence(b, a) && !is_subsequence(a, b)) {
@@ -29,6 +29,11 @@ Result<Inferred> infer_binary(const Operands& x) {
   const std::vector<Dim>& output = is_subsequence(b, a) ? a : b;
   return conclude(x, fmt::format("{}, {} -> {}", spell(a), spell(b), spell(output)), {output},
                   {x[0].dtype});
+}
+
+Result<Inferred> infer_quotient(const Operands& x) {
+  TESSERA_TRY_VOID(expect_floating(x));
+  return infer_binary(x);
 }
 
 // Checks that all inputs have the same dims and dtype. The output has these dims and this
@@ -45,9 +50,12 @@ Result<Inferred> infer_uniform(const Operands& x) {
 
 Result<Inferred> infer_cast(const Operands& x) {
   TESSERA_TRY(const DType dtype, parse_dtype(x.text("dtype")));
-  if (!is_floating(x[0].dtype) || !is_floating(dtype)) {
-    return invalid_input(fmt::format("expected a cast between floating dtypes, found {} to {}",
-                                     describe(x[0]), dtype_name(dtype)));
+  const bool number = is_floating(x[0].dtype) || x[0].dtype == DType::kInt64;
+  if (!number || !is_floating(dtype)) {
+    return invalid_input(
+        fmt::format("expected a cast of a floating dtype or int64 to a floating "
+                    "dtype, found {} to {}",
+                    describe(x[0]), dtype_name(dtype)));
   }
   const std::string dims = spell(x[0].dims);
   return conclude(x, fmt::format("{} -> {}", dims, dims), {x[0].dims}, {dtype});
@@ -130,9 +138,12 @@ Result<Inferred> infer_where(const Operands& x) {
                       "order, found {} and {}",
                       describe(x[i]), describe(*widest)));
     }
-    if (i > 0 && (!is_floating(x[i].dtype) || x[i].dtype != x[1].dtype)) {
-      return invalid_input(fmt::format("expected values of one floating dtype, found {} and {}",
-                                       describe(x[1]), describe(x[i])));
+    const bool number = is_floating(x[i].dtype) || x[i].dtype == DType::kInt64;
+    if (i > 0 && (!number || x[i].dtype != x[1].dtype)) {
+      return invalid_input(
+          fmt::format("expected values of one dtype, floating or int64, found {} "
+                      "and {}",
+                      describe(x[1]), describe(x[i])));
     }
     operands += (i == 0 ? "" : ", ") + spell(x[i].dims);
   }
@@ -365,13 +376,16 @@ std::vector<KindInfo> elementwise_kinds() {
   leaky_relu.attributes = leaky_relu_grad.attributes = {number_attribute("slope", 0.01)};
   KindInfo add = binary("add", "a + b, broadcast by dim name", /*linear=*/true, differentiate_add);
   add.merges = Combiner::kSum;
+  KindInfo divide =
+      binary("div", "a / b, broadcast by dim name", /*linear=*/false, differentiate_div);
+  divide.infer = infer_by(infer_quotient);
   KindInfo equal = binary("equal", "1 where a = b, else 0, broadcast by dim name", /*linear=*/false,
                           /*rule=*/nullptr);
   return {
       add,
       binary("sub", "a - b, broadcast by dim name", /*linear=*/true, differentiate_sub),
       binary("mul", "a * b, broadcast by dim name", /*linear=*/false, differentiate_mul),
-      binary("div", "a / b, broadcast by dim name", /*linear=*/false, differentiate_div),
+      divide,
       equal,
       {.name = "where",
        .summary = "a where c is not 0 (negate: where it is 0), else b, or a number without b",

@@ -160,7 +160,7 @@ PositionRule place_in_collect(const Op& op, int dim) {
 // Infers y[i] as the sum of x[j] for j <= i (with reverse: j >= i). An element may need all
 // elements of the dim, so the dim is frozen.
 Result<Inferred> infer_cumsum(const Operands& x) {
-  TESSERA_TRY_VOID(expect_floating(x));
+  TESSERA_TRY_VOID(expect_numbers(x));
   return infer_along_whole_dim(x);
 }
 

@@ -7,7 +7,6 @@ namespace tessera::kinds {
 namespace {
 
 Result<Inferred> infer_reduce(const Operands& x, std::string_view combiner) {
-  TESSERA_TRY_VOID(expect_floating(x));
   std::vector<Dim> output = x[0].dims;
   for (const std::string& name : words(x.text("dims"))) {
     const int position = find_dim(output, name);
@@ -21,8 +20,15 @@ Result<Inferred> infer_reduce(const Operands& x, std::string_view combiner) {
                   {x[0].dtype});
 }
 
-Result<Inferred> infer_reduce_sum(const Operands& x) { return infer_reduce(x, ""); }
-Result<Inferred> infer_reduce_max(const Operands& x) { return infer_reduce(x, " {max}"); }
+Result<Inferred> infer_reduce_sum(const Operands& x) {
+  TESSERA_TRY_VOID(expect_floating(x));
+  return infer_reduce(x, "");
+}
+
+Result<Inferred> infer_reduce_max(const Operands& x) {
+  TESSERA_TRY_VOID(expect_numbers(x));
+  return infer_reduce(x, " {max}");
+}
 
 InputGradients differentiate_reduce_sum(GraphBuilder& builder, const Op& op,
                                         const OutputGradients& dy, const std::vector<bool>&) {

@@ -34,7 +34,7 @@ std::vector<int64_t> shape_of(const std::vector<Dim>& dims) {
 // ---- broadcast_to, fill
 // --------------------------------------------------------------------------
 Result<Inferred> infer_broadcast_to(const Operands& x) {
-  TESSERA_TRY_VOID(expect_floating(x));
+  TESSERA_TRY_VOID(expect_numbers(x));
   TESSERA_TRY(std::vector<Dim> output, parse_dims(x.text("dims")));
   if (!is_subsequence(x[0].dims, output)) {
     return invalid_input(

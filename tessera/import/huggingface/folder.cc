@@ -8,6 +8,7 @@
 #include <map>
 #include <utility>
 
+#include "tessera/base/json_text.h"
 #include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/import/huggingface/names.h"
@@ -105,7 +106,7 @@ Status read_reordered(const TensorSource& source, const SourceArray& array, cons
 // Writes our array into array number `number` of the output, which is their array. Our array may be
 // only a part of it.
 Status write_part(const TensorSource& source, const SourceArray& array, const TensorView& view,
-                  const Box& whole, size_t number, SafetensorsWriter& writer,
+                  const Box& whole, size_t number, ArrayWriter& writer,
                   std::vector<std::byte>& buffer) {
   std::vector<int> order;  // our dims, in the order of their array
   for (const int dim : view.dims) {
@@ -122,34 +123,6 @@ Status write_part(const TensorSource& source, const SourceArray& array, const Te
     }
     return {};
   });
-}
-
-// Returns the arrays that the export writes (theirs), in the order of our parameters. `numbers`
-// gets the number of each array by its name.
-Result<std::vector<ArrayEntry>> targets_of(const std::vector<TensorView>& views,
-                                           const TensorSource& source,
-                                           std::map<std::string, size_t>& numbers) {
-  std::vector<ArrayEntry> entries;
-  for (const TensorView& view : views) {
-    const SourceArray* array = source.find(view.name);
-    const auto error = [&](const std::string& found) {
-      return invalid_input(fmt::format("{}: '{}': expected [{}], found {}", source.where(),
-                                       view.name, fmt::join(view.shape, ", "), found));
-    };
-    if (array == nullptr) return error("none");
-    if (array->shape != view.shape)
-      return error(fmt::format("[{}]", fmt::join(array->shape, ", ")));
-    for (const std::string& name : view.arrays) {
-      const auto [at, added] = numbers.emplace(name, entries.size());
-      if (added) {
-        entries.push_back({name, array->dtype, view.array_shape});
-      } else if (entries[at->second].dtype != array->dtype) {
-        return error(fmt::format("{} in a part of {}, which is {}", dtype_name(array->dtype), name,
-                                 dtype_name(entries[at->second].dtype)));
-      }
-    }
-  }
-  return entries;
 }
 
 // Returns the text of a config.json. If `spec` names a config.json without keys, keeps its text, except
@@ -212,6 +185,15 @@ void note_of_files(const std::string& folder, std::vector<std::string>& notes) {
       fmt::format("{} is read alone, as transformers does, and not {}", kWeights, shown), 200));
 }
 
+// Returns the text of a config.json without its quantization_config, which does not hold for arrays that
+// are unpacked.
+std::string unpacked_config(const std::string& text, std::vector<std::string>& notes) {
+  auto parsed = parse_ordered_json(text);
+  if (!parsed || parsed->erase("quantization_config") == 0) return text;
+  notes.emplace_back("packed arrays are unpacked, so quantization_config is left out");
+  return parsed->dump(2) + "\n";
+}
+
 }  // namespace
 
 Result<ImportReport> import_huggingface(const ImportRequest& request) {
@@ -233,6 +215,7 @@ Result<ImportReport> import_huggingface(const ImportRequest& request) {
     TESSERA_TRY(model, build_model(config + changed, 1));
   }
   TESSERA_TRY(const auto source, open_huggingface(request.path, model));
+  text = unpacked_config(text, report.notes);
   TESSERA_TRY(NewFolder folder, NewFolder::create(request.out));
   TESSERA_TRY_VOID(write_file(folder.file(kConfig), text));
   std::vector<ArrayEntry> arrays;
@@ -289,45 +272,87 @@ Status add_copies(const Model& model, const std::string& config, std::vector<Ten
 
 }  // namespace
 
+Result<HuggingFaceArrays> huggingface_arrays(std::vector<TensorView> views,
+                                             const TensorSource& source) {
+  HuggingFaceArrays out{std::move(views), {}, {}};
+  for (const TensorView& view : out.views) {
+    const SourceArray* array = source.find(view.name);
+    const auto error = [&](const std::string& found) {
+      return invalid_input(fmt::format("{}: '{}': expected [{}], found {}", source.where(),
+                                       view.name, fmt::join(view.shape, ", "), found));
+    };
+    if (array == nullptr) return error("none");
+    if (array->shape != view.shape)
+      return error(fmt::format("[{}]", fmt::join(array->shape, ", ")));
+    for (const std::string& name : view.arrays) {
+      const auto [at, added] = out.numbers.emplace(name, out.entries.size());
+      if (added) {
+        out.entries.push_back({name, array->dtype, view.array_shape});
+      } else if (out.entries[at->second].dtype != array->dtype) {
+        return error(fmt::format("{} in a part of {}, which is {}", dtype_name(array->dtype), name,
+                                 dtype_name(out.entries[at->second].dtype)));
+      }
+    }
+  }
+  return out;
+}
+
+Status write_arrays(const HuggingFaceArrays& arrays, const TensorSource& source, size_t first,
+                    ArrayWriter& writer) {
+  std::vector<std::byte> buffer;
+  buffer.reserve(kTileBytes);
+  for (const TensorView& view : arrays.views) {
+    const SourceArray& array = *source.find(view.name);
+    Box whole = Box::whole(array.shape);
+    for (size_t i = 0; i < view.arrays.size(); ++i) {
+      if (view.stacked) whole.dims[0] = {static_cast<int64_t>(i), 1};
+      TESSERA_TRY_VOID(write_part(source, array, view, whole,
+                                  first + arrays.numbers.at(view.arrays[i]), writer, buffer));
+    }
+  }
+  return {};
+}
+
 Result<ExportedWeights> export_huggingface(const WeightsRequest& request) {
-  TESSERA_TRY(Model model, build_model(request.model, 1));
-  if (const std::string file(config_file_of(request.model)); !file.empty()) {
+  TESSERA_TRY(const auto source, open_source(request.weights));
+  return export_huggingface(*source, nullptr, request.model, request.out);
+}
+
+Result<ExportedWeights> export_huggingface(const TensorSource& source, const TensorSource* theirs,
+                                           const std::string& spec, const std::string& out) {
+  TESSERA_TRY(Model model, build_model(spec, 1));
+  if (const std::string file(config_file_of(spec)); !file.empty()) {
     TESSERA_TRY(const std::string text, read_file(file));
     TESSERA_TRY(const HuggingFaceModel given, parse_huggingface_config(text, file));
     TESSERA_TRY_VOID(check_weights(given, file));
   }
   // The arrays have the names of the type that is written, which may be another one than was read.
-  TESSERA_TRY(const std::string written, config_text(model, request.model, DType::kFloat32));
+  TESSERA_TRY(const std::string written, config_text(model, spec, DType::kFloat32));
   TESSERA_TRY(const HuggingFaceModel type, parse_huggingface_config(written, kConfig));
   model.huggingface_type = type.type;
   TESSERA_TRY(std::vector<TensorView> views, huggingface_views(model));
-  TESSERA_TRY(const auto source, open_source(request.weights));
   ExportedWeights report;
   for (const TensorView& view : views) report.parameters += product(view.shape);
-  std::map<std::string, size_t> numbers;
-  TESSERA_TRY(std::vector<ArrayEntry> entries, targets_of(views, *source, numbers));
-  TESSERA_TRY(const std::string config, config_text(model, request.model, entries.front().dtype));
+  TESSERA_TRY(HuggingFaceArrays arrays, huggingface_arrays(views, source));
+  TESSERA_TRY(const std::string config, config_text(model, spec, arrays.entries.front().dtype));
   TESSERA_TRY_VOID(add_copies(model, config, views, report.notes));
-  numbers.clear();
-  TESSERA_TRY(entries, targets_of(views, *source, numbers));
-  TESSERA_TRY(NewFolder folder, NewFolder::create(request.out));
+  TESSERA_TRY(arrays, huggingface_arrays(std::move(views), source));
+  TESSERA_TRY(NewFolder folder, NewFolder::create(out));
   TESSERA_TRY_VOID(write_file(folder.file(kConfig), config));
-  if (const fs::path file = config_file_of(request.model); !file.empty()) {
+  if (const fs::path file = config_file_of(spec); !file.empty()) {
     TESSERA_TRY(report.carried, carry(file.parent_path().string(), folder));
   }
-  TESSERA_TRY(
-      SafetensorsWriter writer,
-      SafetensorsWriter::create(folder.file(kWeights), std::move(entries), {{"format", "pt"}}));
-  std::vector<std::byte> buffer;
-  buffer.reserve(kTileBytes);
-  for (const TensorView& view : views) {
-    const SourceArray& array = *source->find(view.name);
-    Box whole = Box::whole(array.shape);
-    for (size_t i = 0; i < view.arrays.size(); ++i) {
-      if (view.stacked) whole.dims[0] = {static_cast<int64_t>(i), 1};
-      TESSERA_TRY_VOID(
-          write_part(*source, array, view, whole, numbers[view.arrays[i]], writer, buffer));
-    }
+  TESSERA_TRY(SafetensorsWriter writer,
+              SafetensorsWriter::create(folder.file(kWeights), arrays.entries, {{"format", "pt"}}));
+  const bool as_they_are =
+      theirs != nullptr &&
+      std::all_of(arrays.entries.begin(), arrays.entries.end(),
+                  [&](const ArrayEntry& one) { return theirs->find(one.name) != nullptr; });
+  if (as_they_are) {
+    for (size_t i = 0; i < arrays.entries.size(); ++i)
+      TESSERA_TRY_VOID(copy_array(*theirs, *theirs->find(arrays.entries[i].name), i, writer));
+  } else {
+    TESSERA_TRY_VOID(write_arrays(arrays, source, 0, writer));
   }
   TESSERA_TRY_VOID(writer.finish());
   TESSERA_TRY_VOID(folder.commit());

@@ -13,11 +13,16 @@
 // config.json says the same.
 #pragma once
 
+#include <map>
 #include <string>
+#include <vector>
 
 #include "tessera/base/result.h"
 #include "tessera/import/export_weights.h"
+#include "tessera/import/huggingface/names.h"
 #include "tessera/import/import.h"
+#include "tessera/import/new_folder.h"
+#include "tessera/state/source.h"
 
 namespace tessera {
 
@@ -31,5 +36,23 @@ Result<ImportReport> import_huggingface(const ImportRequest& request);
 // Exports a folder. Returns an error (invalid input) if no model type of Hugging Face computes the
 // model's function, or if the weights belong to another model.
 Result<ExportedWeights> export_huggingface(const WeightsRequest& request);
+// The same with the parameters of a source under our names. `theirs`: a source that has them as
+// Hugging Face's arrays, which are then copied as they are; null: there is none.
+Result<ExportedWeights> export_huggingface(const TensorSource& source, const TensorSource* theirs,
+                                           const std::string& model, const std::string& out);
+
+// Hugging Face's arrays that our parameters make.
+struct HuggingFaceArrays {
+  std::vector<TensorView> views;          // of our parameters
+  std::vector<ArrayEntry> entries;        // theirs, in the order of our parameters
+  std::map<std::string, size_t> numbers;  // by name: the index in `entries`
+};
+// Returns the arrays of the views. Errors (invalid input): the source lacks a parameter, or has it
+// in another shape, or parts of one array have two dtypes.
+Result<HuggingFaceArrays> huggingface_arrays(std::vector<TensorView> views,
+                                             const TensorSource& source);
+// Writes them as arrays `first`, `first` + 1, ... of a writer.
+Status write_arrays(const HuggingFaceArrays& arrays, const TensorSource& source, size_t first,
+                    ArrayWriter& writer);
 
 }  // namespace tessera

@@ -345,10 +345,62 @@ TypeNames t5() {
   return names;
 }
 
+TypeNames llama4() {
+  TypeNames names = decoder({"llama4_text"});
+  std::vector<NameRow>& rows = names.rows;
+  const std::string ours = "blocks.*.moe.", theirs = "model.layers.*.feed_forward.",
+                    experts = theirs + "experts.";
+  add_mlp(rows, kOurMlp, theirs);
+  add_mlp(rows, ours + "shared.", theirs + "shared_expert.");
+  rows.push_back({ours + "router.weight", theirs + "router.weight", "experts hidden"});
+  rows.push_back({ours + "gate.weight", experts + "gate_up_proj", "experts hidden (1/2 ffn)"});
+  rows.push_back({ours + "up.weight", experts + "gate_up_proj", "experts hidden (2/2 ffn)"});
+  rows.push_back({ours + "down.weight", experts + "down_proj", "experts ffn hidden"});
+  return names;
+}
+
+TypeNames mamba2() {
+  TypeNames names{{"mamba2"},
+                  {{"embed.token.weight", "backbone.embeddings.weight"},
+                   {"final.ln.weight", "backbone.norm_f.weight"},
+                   {"head.weight", "lm_head.weight"},
+                   {"blocks.*.ln_1.weight", "backbone.layers.*.norm.weight"}},
+                  {{}, {}, {{"lm_head.weight", "backbone.embeddings.weight", "tied"}}}};
+  const std::string ours = "blocks.*.ssm.", theirs = "backbone.layers.*.mixer.";
+  constexpr const char* kValues = "(heads group head_dim)";
+  constexpr const char* kOfHeads = "(heads group)";
+  constexpr const char* kStates = "(heads state)";
+  std::vector<std::string> products, weights, biases;
+  for (const char* name : {"z", "x", "b", "c", "dt"})
+    products.push_back(fmt::format("ssm.{}.weight", name));
+  for (const char* name : {"x", "b", "c"}) {
+    weights.push_back(fmt::format("ssm.{}_conv.weight", name));
+    biases.push_back(fmt::format("ssm.{}_conv.bias", name));
+  }
+  const auto row = [&](const std::string& name, const std::string& other, const std::string& layout,
+                       const std::vector<std::string>& fused = {}) {
+    names.rows.push_back({ours + name, theirs + other, layout, Blocks::kAll, "", fused});
+  };
+  for (const auto& [name, dims] : {std::pair{"z", kValues}, std::pair{"x", kValues},
+                                   std::pair{"b", kStates}, std::pair{"c", kStates},
+                                   std::pair{"dt", kOfHeads}}) {
+    row(fmt::format("{}.weight", name), "in_proj.weight", fmt::format("{} hidden", dims), products);
+    row(fmt::format("{}_conv.weight", name), "conv1d.weight", fmt::format("{} 1 taps", dims),
+        weights);
+    row(fmt::format("{}_conv.bias", name), "conv1d.bias", dims, biases);
+  }
+  row("dt.bias", "dt_bias", kOfHeads);
+  row("a_exp.weight", "A_log", kOfHeads);
+  row("scan.weight", "D", kOfHeads);
+  row("gain.weight", "norm.weight", "(heads width)");
+  row("out.weight", "out_proj.weight", "hidden (heads width)");
+  return names;
+}
+
 const std::vector<TypeNames>& tables() {
   static const std::vector<TypeNames> all = {gpt(),  llama(),    gemma(),   olmo2(), glm4(),
                                              phi3(), mixtral(),  mixtures(), deepseek(),
-                                             gpt_oss(), bert(),  vit(),     t5()};
+                                             gpt_oss(), llama4(), mamba2(), bert(), vit(), t5()};
   return all;
 }
 

@@ -12,6 +12,7 @@
 #include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
 #include "tessera/import/huggingface/names.h"
+#include "tessera/import/huggingface/packed.h"
 #include "tessera/import/tiles.h"
 
 namespace tessera {
@@ -169,8 +170,11 @@ class HuggingFaceSource : public TensorSource {
   // Reads a region from one of their arrays, tile by tile in the order of its bytes.
   Status read_part(const TensorView& view, const SourceArray& part, const Box& region, DType dtype,
                    std::byte* out) const {
-    const Box box = view.box(region);
-    if (view.same_order()) return files_->read(part, box, dtype, out);
+    Box box = view.box(region);
+    // Parts that alternate element by element are read together, and ours is picked.
+    const bool alternate = view.dims.back() == TensorView::kPart && view.split_shape.back() > 1;
+    if (view.same_order() && !alternate) return files_->read(part, box, dtype, out);
+    if (alternate) box.dims.back() = {0, view.split_shape.back()};
     const std::vector<int64_t> strides = row_major_strides(region.shape());
     std::vector<int64_t> out_strides;
     std::vector<int> order;
@@ -186,9 +190,17 @@ class HuggingFaceSource : public TensorSource {
       int64_t at = 0;
       for (size_t d = 0; d < out_strides.size(); ++d)
         at += (piece.dims[d].begin - box.dims[d].begin) * out_strides[d];
-      const std::vector<int64_t> shape = piece.shape();
-      copy_strided(shape, bytes, tile.data(), row_major_strides(shape), out + at * bytes,
-                   out_strides);
+      std::vector<int64_t> shape = piece.shape();
+      const std::vector<int64_t> tile_strides = row_major_strides(shape);
+      const std::byte* from = tile.data();
+      if (alternate) {
+        // A tile may have some of the parts only.
+        const int64_t own = view.starts.back() - piece.dims.back().begin;
+        if (own < 0 || own >= shape.back()) return {};
+        from += own * bytes;
+        shape.back() = 1;
+      }
+      copy_strided(shape, bytes, from, tile_strides, out + at * bytes, out_strides);
       return {};
     });
   }
@@ -250,9 +262,16 @@ Result<ModelArguments> keys_of_arrays(const std::string& path, const Model& mode
 
 Result<std::unique_ptr<TensorSource>> open_huggingface(const std::string& path,
                                                        const Model& model) {
-  TESSERA_TRY(std::vector<TensorView> views, huggingface_views(model));
   TESSERA_TRY(std::unique_ptr<TensorSource> files, open_safetensors(huggingface_weights(path)));
-  auto source = std::make_unique<HuggingFaceSource>(path, std::move(files),
+  TESSERA_TRY(UnpackedFiles unpacked_files, unpacked(std::move(files)));
+  return open_huggingface(std::move(unpacked_files.files), path, model);
+}
+
+Result<std::unique_ptr<TensorSource>> open_huggingface(std::unique_ptr<TensorSource> arrays,
+                                                       const std::string& where,
+                                                       const Model& model) {
+  TESSERA_TRY(std::vector<TensorView> views, huggingface_views(model));
+  auto source = std::make_unique<HuggingFaceSource>(where, std::move(arrays),
                                                     *huggingface_files(model), views);
   for (TensorView& view : views) TESSERA_TRY_VOID(source->add(std::move(view)));
   TESSERA_TRY_VOID(source->check_rest());

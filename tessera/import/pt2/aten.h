@@ -23,6 +23,11 @@ Rows product_rows();
 Rows attention_rows();
 Rows norm_rows();
 Rows loss_rows();
+Rows integer_rows();
+Rows expert_rows();
+
+// Lowers a node that reads routed tensors (routing.h).
+Status lower_routed(const Call& call, std::string_view op);
 
 // Returns the row of an op, or null if there is no such op.
 Row find_row(std::string_view name);
@@ -32,6 +37,8 @@ Row find_row(std::string_view name);
 std::optional<Constant> fold(const Call& call, std::string_view name);
 // Returns whether fold() can compute the op.
 bool folds_op(std::string_view name);
+// Returns whether fold() can compute the op from the shapes of its operands alone (zeros_like).
+bool folds_shape(std::string_view name);
 // Returns the outputs of a node that cuts into parts a tensor whose value is known at import; an
 // empty list for other nodes.
 std::vector<Constant> fold_parts(const Call& call, std::string_view name);
@@ -50,8 +57,12 @@ Operands common_operands(Emitter& emitter, const std::vector<Value>& operands, c
 // Makes the result of an element-wise op of kind `kind` over operands of equal or broadcast dims.
 Result<Value> pointwise(const Call& call, std::string name, std::string kind,
                         std::vector<Value> operands, Attributes attributes = {});
-// Converts x to a floating dtype. Returns an error if the dtype of x is not floating.
+// Converts x to a dtype. Returns an error for a conversion of a floating dtype to another one.
 Result<Value> converted(const Call& call, const Value& x, DType dtype);
+// Converts integers or truths to integers or truths. Returns an error if the dtype of x is floating.
+Result<Value> as_integers(const Call& call, const Value& x, DType dtype);
+// Makes x + by (kind "add") or x * by ("mul") of integers.
+Value integer_sum(const Call& call, const std::string& kind, const Value& x, double by);
 // Converts x to the dtype of the node's result, for ops with an argument `dtype`, which convert
 // their operand before they compute.
 Result<Value> in_result_dtype(const Call& call, const Value& x);
@@ -64,6 +75,9 @@ Value kept_ids(const Call& call, std::string name, const Value& ids, int64_t cou
 Result<std::vector<int64_t>> window_numbers(const Call& call, std::string_view name,
                                             std::vector<int64_t> otherwise, size_t spatial,
                                             int64_t least);
+// Makes x in which dim `dim` is replaced by the dims of the ids after their first `shared` ones, with
+// the elements that the ids name. The first `shared` dims of the ids are dims of x.
+Result<Value> gathered(const Call& call, Value x, size_t dim, Value ids, size_t shared);
 // Makes x + by. scaled() makes x * by.
 Value shifted(const Call& call, const Value& x, double by);
 Value scaled(const Call& call, const Value& x, double by);
@@ -90,8 +104,10 @@ Value largest(const Call& call, std::string name, const Value& x, const std::vec
 // must be 1 and the dim is removed.
 Result<Value> part_of(const Call& call, const Value& x, size_t dim, int64_t begin, int64_t size,
                       bool drop = false);
-// Joins the parts along dim `dim`. All other dims of the parts must be the same dims.
+// Joins the parts along dim `dim`. All other dims of the parts must be the same dims; concatenated()
+// makes them so, and returns an error if that is not possible.
 Value joined(const Call& call, std::vector<Value> parts, size_t dim);
+Result<Value> concatenated(const Call& call, std::vector<Value> parts, size_t dim);
 // Makes the cross entropies of logits and targets: one for each row (kNone), their mean, or their
 // sum. The logits have the dims of the targets and, as dim `class_dim`, the classes. If `ignored`
 // is set, rows with this target are left out.

@@ -104,7 +104,11 @@ Status read_mask(const Call& call, Attention& a) {
   const size_t rank = a.q.dims.size();
   Lowering& lowering = call.lowering();
   Value bias;
-  if (const Constant* const mask = call.constant("attn_mask")) {
+  const Constant* known = call.constant("attn_mask");
+  if (known == nullptr) known = lowering.repeated_constant(call.tensor_name("attn_mask"));
+  if (known != nullptr && !known->values.empty()) {
+    const Constant once = without_repeats(*known, 2);
+    const Constant* const mask = &once;
     Constant numbers;
     const Mask meaning = meaning_of(*mask, numbers);
     const bool square = lowering.size(a.q, rank - 2) == lowering.size(a.k, rank - 2) &&
@@ -119,8 +123,11 @@ Status read_mask(const Call& call, Attention& a) {
     bias = lowering.materialise(numbers, constant_name(call.node().name));
   } else {
     TESSERA_TRY(bias, call.value("attn_mask"));
-    if (!is_floating(bias.dtype))
-      return invalid_input("expected a mask of numbers that are added, found one of truths");
+    if (!is_floating(
+            bias.dtype)) {  // 0 where the mask is true, and so low elsewhere that no weight is left
+      TESSERA_TRY(bias, converted(call, bias, a.q.dtype));
+      bias = scaled(call, shifted(call, bias, -1), 1e30);
+    }
   }
   if (bias.dims.size() < 2) return invalid_input("expected a mask of at least 2 dims");
   for (size_t from_end = 2; from_end <= std::min(rank, bias.dims.size()); ++from_end) {
@@ -169,7 +176,9 @@ Status row_attention(const Call& call) {
   const int64_t queries = lowering.size(a.q, rank - 3), keys = lowering.size(a.k, rank - 3);
   TESSERA_TRY_VOID(fit(a.k, rank - 3, a.v, rank - 3));
   if (queries != keys) {
-    const auto cut = grouped ? call.dims().cut(a.q.dims[rank - 3], keys) : std::nullopt;
+    // One key head is read by all query heads, as any dim of size 1 is broadcast.
+    const auto cut =
+        grouped || keys == 1 ? call.dims().cut(a.q.dims[rank - 3], keys) : std::nullopt;
     if (!cut || !call.dims().unify(cut->first, a.k.dims[rank - 3]))
       return invalid_input(fmt::format("expected {} query heads, found {}", keys, queries));
     for (Value* x : {&a.k, &a.v})
@@ -203,24 +212,28 @@ Status row_attention(const Call& call) {
 
 // ---- lookups
 // -----------------------------------------------------------------------------------------------
-// Lowers a lookup with the known ids 0, 1, 2, ... (positions). Its result is the first rows of the
-// table, so no lookup is needed.
-Status positions(const Call& call, const Constant& ids, Value table, int64_t padding) {
-  const auto count = static_cast<int64_t>(ids.elements());
-  if (padding >= 0 && padding < count) {
-    return invalid_input(fmt::format(
-        "an op without a counterpart: expected positions without padding_idx, found {}", padding));
+// Lowers a lookup whose ids are known at import and are, apart from repetitions, places in a row or
+// one place: its result is a part of the table. Returns whether it did so.
+Result<bool> known_rows(const Call& call, const Constant& ids, const Value& table,
+                        int64_t padding) {
+  if (ids.values.empty()) return false;
+  const Constant once = without_repeats(ids);
+  const auto first = static_cast<int64_t>(once.values[0]);
+  const auto count = once.elements();
+  const bool in_last = once.shape.empty() || once.shape.back() == count;
+  for (int64_t i = 0; i < count; ++i) {
+    if (once.values[static_cast<size_t>(i)] != static_cast<double>(first + i)) return false;
   }
-  if (!counts_up(ids) || count > call.lowering().size(table, 0) || ids.shape.empty() ||
-      ids.shape.back() != count) {
-    return invalid_input(
-        "an op without a counterpart: expected ids that are inputs, or the positions 0, 1, 2, ...");
-  }
-  TESSERA_TRY(Value rows, part_of(call, table, 0, 0, count));
-  call.lowering().hints().add(rows.dims[0], "seq", Sure::kRole);
-  rows.dims.insert(rows.dims.begin(), ids.shape.size() - 1, Vars{});
-  call.set(std::move(rows));
-  return {};
+  if (!in_last || first < 0 || first + count > call.lowering().size(table, 0) ||
+      (padding >= first && padding < first + count))
+    return false;
+  TESSERA_TRY(Value rows, part_of(call, table, 0, first, count, count == 1));
+  if (count > 1) call.lowering().hints().add(rows.dims[0], "seq", Sure::kRole);
+  rows.dims.insert(rows.dims.begin(), ids.shape.size() - (count > 1 ? 1 : 0), Vars{});
+  std::vector<int64_t> sizes = ids.shape;
+  sizes.push_back(call.lowering().size(table, 1));
+  call.set(call.lowering().repeated(std::move(rows), sizes));
+  return true;
 }
 
 Status row_embedding(const Call& call) {
@@ -236,11 +249,13 @@ Status row_embedding(const Call& call) {
   Lowering& lowering = call.lowering();
   table = lowering.whole(table, 1);
   lowering.hints().add(table.dims[1], "hidden", Sure::kWidth);
-  if (const Constant* const ids = call.constant("indices"))
-    return positions(call, *ids, table, padding);
+  if (const Constant* const ids = call.constant("indices")) {
+    TESSERA_TRY(const bool done, known_rows(call, *ids, table, padding));
+    if (done) return {};
+  }
   table = lowering.whole(table, 0);
   TESSERA_TRY(const Value ids, call.value("indices"));
-  if (ids.dtype != DType::kInt64) return invalid_input("expected ids of int64");
+  if (is_floating(ids.dtype)) return invalid_input("expected ids that are integers");
   lowering.hints().add(table.dims[0], "vocab", Sure::kRole);
   std::vector<Vars> dims = ids.dims;
   dims.push_back(table.dims[1]);
@@ -270,11 +285,21 @@ Status row_embedding(const Call& call) {
 // Lowers a gather: along dim `dim` takes the element of x at the index that the id says. All other
 // dims of x and of the ids are equal.
 Status row_gather(const Call& call) {
+  const TensorMeta* const meta = call.output_meta();
+  if (const Constant* const x = call.constant("self");
+      x != nullptr && meta != nullptr && !x->values.empty() && all_equal(*x, x->values[0])) {
+    call.set(call.lowering().filled(meta->sizes, x->values[0], x->dtype));
+    return {};
+  }
   TESSERA_TRY(Value x, call.value("self"));
   TESSERA_TRY(Value ids, call.value("index"));
   TESSERA_TRY(const size_t dim, call.dim("dim", x.dims.size()));
-  if (ids.dtype != DType::kInt64 || !is_floating(x.dtype))
-    return invalid_input("expected ids of int64 and elements of a floating dtype");
+  if (is_floating(ids.dtype) || !is_floating(x.dtype)) {
+    return invalid_input(fmt::format(
+        "an op without a counterpart: expected ids that are integers and elements of a floating "
+        "dtype, found {} and {}",
+        dtype_name(ids.dtype), dtype_name(x.dtype)));
+  }
   Lowering& lowering = call.lowering();
   if (ids.dims.size() != x.dims.size()) {
     return invalid_input(
@@ -286,35 +311,75 @@ Status row_gather(const Call& call) {
         fmt::format("an op without a counterpart: dim {}: expected ids for all {} places, found {}",
                     d, lowering.size(x, d), lowering.size(ids, d)));
   }
+  // The ids get the dims in front and behind in common with x, and their own dim as the last.
+  std::vector<size_t> order;
+  for (size_t d = 0; d < x.dims.size(); ++d) {
+    if (d != dim) order.push_back(d);
+  }
+  Value in = x;
+  Value at = ids;
+  in.dims.clear();
+  at.dims.clear();
+  for (const size_t d : order) {
+    in.dims.push_back(x.dims[d]);
+    at.dims.push_back(ids.dims[d]);
+  }
+  in.dims.push_back(x.dims[dim]);
+  at.dims.push_back(ids.dims[dim]);
+  TESSERA_TRY(Value y, gathered(call, std::move(in), order.size(), std::move(at), order.size()));
+  std::vector<Vars> dims(x.dims.size());
+  for (size_t i = 0; i < order.size(); ++i) dims[order[i]] = y.dims[i];
+  dims[dim] = y.dims.back();
+  y.dims = std::move(dims);
+  call.set(std::move(y));
+  return {};
+}
+
+}  // namespace
+
+Result<Value> gathered(const Call& call, Value x, size_t dim, Value ids, size_t shared) {
+  Lowering& lowering = call.lowering();
   if (lowering.size(x, dim) < 2) return invalid_input("expected at least 2 places, found 1");
   x = lowering.whole(x, dim);
-  ids = lowering.whole(ids, dim);
-  std::vector<Vars> dims = x.dims;
-  dims[dim] = ids.dims[dim];
+  std::vector<Vars> dims(x.dims.begin(), x.dims.begin() + static_cast<std::ptrdiff_t>(dim));
+  for (size_t d = shared; d < ids.dims.size(); ++d) {
+    ids = lowering.whole(ids, d);
+    dims.push_back(ids.dims[d]);
+  }
+  dims.insert(dims.end(), x.dims.begin() + static_cast<std::ptrdiff_t>(dim) + 1, x.dims.end());
   Value y = lowering.make(dims, x.dtype);
   Vars all = x.flat();
-  all.insert(all.end(), ids.dims[dim].begin(), ids.dims[dim].end());
+  for (size_t d = shared; d < ids.dims.size(); ++d)
+    all.insert(all.end(), ids.dims[d].begin(), ids.dims[d].end());
   call.dims().keep_distinct(all);
   lowering.hints().add(x.dims[dim], "places", Sure::kLast);
   lowering.step(call, "gather", [x, ids, dim, slot = y.slot](Emitter& e) {
-    const Vars places = e.dims().leaves(x.dims[dim]), read = e.dims().leaves(ids.dims[dim]);
-    Emitter::Slot from = e.exactly(x, e.dims().leaves(x.flat()));
-    const Emitter::Slot at = e.exactly(ids, e.dims().leaves(ids.flat()));
+    const Vars places = e.dims().leaves(x.dims[dim]);
+    Vars own;  // the ids' dims that x lacks
+    const Emitter::Slot at = e.read(ids);
+    const Emitter::Slot read = e.read(x);
+    // x is repeated along the dims that only the ids have in common with it.
+    Vars wanted;
+    for (const Var leaf : e.dims().leaves(x.flat())) {
+      if (holds(read.dims, leaf) || holds(at.dims, leaf) || holds(places, leaf))
+        wanted.push_back(leaf);
+    }
+    const Emitter::Slot from = e.exactly(x, wanted);
+    for (const Var leaf : at.dims) {
+      if (!holds(from.dims, leaf)) own.push_back(leaf);
+    }
     Vars out;
     for (const Var leaf : from.dims) {
       if (holds(places, leaf)) {
-        out.insert(out.end(), read.begin(), read.end());
+        out.insert(out.end(), own.begin(), own.end());
       } else {
         out.push_back(leaf);
       }
     }
     e.define(slot, {e.op("gather", {from.id, at.id}, {{"dim", e.spell(places)}}), out});
   });
-  call.set(std::move(y));
-  return {};
+  return y;
 }
-
-}  // namespace
 
 Value kept_ids(const Call& call, std::string name, const Value& ids, int64_t count,
                int64_t left_out, DType dtype) {

@@ -193,6 +193,50 @@ Status row_group_norm(const Call& call) {
   return {};
 }
 
+// Returns the square root of the sum of squares of x over dims, which remain with size 1.
+Result<Value> norm_over(const Call& call, const Value& x, const std::vector<size_t>& over) {
+  TESSERA_TRY(const Value squares, pointwise(call, "square", "power", {x}, {{"exponent", 2.0}}));
+  return pointwise(call, "norm", "sqrt", {reduced(call, "squares", squares, over, true, 1)});
+}
+
+// Lowers the weight of a module under weight_norm: v times g, divided by the norm of v over all dims
+// but `dim`.
+Status row_weight_norm(const Call& call) {
+  TESSERA_TRY(const Value v, call.value("v"));
+  TESSERA_TRY(const Value g, call.value("g"));
+  TESSERA_TRY(const size_t dim, call.dim("dim", v.dims.size(), 0));
+  std::vector<size_t> over;
+  for (size_t d = 0; d < v.dims.size(); ++d) {
+    if (d != dim) over.push_back(d);
+  }
+  TESSERA_TRY(const Value norm, norm_over(call, v, over));
+  TESSERA_TRY(const Value factor, pointwise(call, "factor", "div", {g, norm}));
+  TESSERA_TRY(Value y, pointwise(call, "weight", "mul", {v, factor}));
+  call.set(std::move(y));
+  return {};
+}
+
+// Lowers the 2-norm of x over dims.
+Status row_vector_norm(const Call& call) {
+  TESSERA_TRY(Value x, call.value("self"));
+  TESSERA_TRY(x, in_result_dtype(call, x));
+  TESSERA_TRY(const double ord, call.number("ord", 2));
+  TESSERA_TRY(const std::vector<size_t> over, call.dim_list("dim", x.dims.size()));
+  TESSERA_TRY(const bool keep, call.flag("keepdim", false));
+  if (ord != 2) {
+    return invalid_input(
+        fmt::format("an op without a counterpart: expected the norm of order 2, found {}", ord));
+  }
+  TESSERA_TRY(Value y, norm_over(call, x, over));
+  std::vector<Vars> dims;
+  for (size_t d = 0; d < y.dims.size(); ++d) {
+    if (keep || std::find(over.begin(), over.end(), d) == over.end()) dims.push_back(y.dims[d]);
+  }
+  y.dims = std::move(dims);
+  call.set(std::move(y));
+  return {};
+}
+
 Status row_softmax(const Call& call) {
   TESSERA_TRY(Value x, call.value("self"));
   TESSERA_TRY(const size_t dim, call.dim("dim", x.dims.size()));
@@ -456,6 +500,8 @@ Rows norm_rows() {
           {"rms_norm", row_rms_norm},
           {"batch_norm", row_batch_norm},
           {"group_norm", row_group_norm},
+          {"_weight_norm", row_weight_norm},
+          {"linalg_vector_norm", row_vector_norm},
           {"log_softmax", row_log_softmax},
           {"softmax", row_softmax},
           {"_softmax", row_softmax},

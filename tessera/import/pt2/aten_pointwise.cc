@@ -83,19 +83,26 @@ Status row_softplus(const Call& call) {
   return {};
 }
 
+// Lowers log(sigmoid(x)) as -softplus(-x).
+Status row_log_sigmoid(const Call& call) {
+  TESSERA_TRY(const Value x, call.value("self"));
+  TESSERA_TRY(const Value y, pointwise(call, "softplus", "softplus", {scaled(call, x, -1)}));
+  call.set(scaled(call, y, -1));
+  return {};
+}
+
 Status row_neg(const Call& call) {
   TESSERA_TRY(const Value x, call.value("self"));
   call.set(scaled(call, x, -1));
   return {};
 }
 
-// Converts floating operands to the dtype of the node's result, as PyTorch does for operands of
-// different dtypes.
+// Converts operands to the dtype of the node's result, as PyTorch does for operands of different
+// dtypes.
 Status promote(const Call& call, std::initializer_list<Value*> operands) {
   const TensorMeta* const meta = call.output_meta();
-  if (meta == nullptr || !is_floating(meta->dtype)) return {};
+  if (meta == nullptr) return {};
   for (Value* const x : operands) {
-    if (!is_floating(x->dtype)) continue;
     TESSERA_TRY(*x, converted(call, *x, meta->dtype));
   }
   return {};
@@ -106,12 +113,14 @@ Status sum_of(const Call& call, double sign) {
   TESSERA_TRY(const double alpha, call.number("alpha", 1));
   const double factor = sign * alpha;
   if (const auto b = call.scalar("other")) {
-    TESSERA_TRY(const Value a, call.value("self"));
+    TESSERA_TRY(Value a, call.value("self"));
+    TESSERA_TRY(a, in_result_dtype(call, a));
     call.set(shifted(call, a, factor * *b));
     return {};
   }
   if (const auto a = call.scalar("self")) {
     TESSERA_TRY(Value b, call.value("other"));
+    TESSERA_TRY(b, in_result_dtype(call, b));
     if (factor != 1) b = scaled(call, b, factor);
     call.set(shifted(call, b, *a));
     return {};
@@ -130,7 +139,8 @@ Status row_sub(const Call& call) { return sum_of(call, -1); }
 
 Status row_rsub(const Call& call) {
   const auto a = call.scalar("other");
-  TESSERA_TRY(const Value b, call.value("self"));
+  TESSERA_TRY(Value b, call.value("self"));
+  TESSERA_TRY(b, in_result_dtype(call, b));
   TESSERA_TRY(const double alpha, call.number("alpha", 1));
   if (!a) return invalid_input("expected a number less a tensor, found two tensors");
   call.set(shifted(call, scaled(call, b, -alpha), *a));
@@ -141,7 +151,8 @@ Status row_mul(const Call& call) {
   for (const auto& [factor, tensor] : {std::pair("other", "self"), std::pair("self", "other")}) {
     const auto by = call.scalar(factor);
     if (!by) continue;
-    TESSERA_TRY(const Value x, call.value(tensor));
+    TESSERA_TRY(Value x, call.value(tensor));
+    TESSERA_TRY(x, in_result_dtype(call, x));
     call.set(scaled(call, x, *by));
     return {};
   }
@@ -156,7 +167,8 @@ Status row_mul(const Call& call) {
 Status row_div(const Call& call) {
   if (call.has("rounding_mode")) return invalid_input("expected no rounding_mode, found one");
   if (const auto by = call.scalar("other")) {
-    TESSERA_TRY(const Value x, call.value("self"));
+    TESSERA_TRY(Value x, call.value("self"));
+    TESSERA_TRY(x, in_result_dtype(call, x));
     call.set(scaled(call, x, 1 / *by));
     return {};
   }
@@ -203,8 +215,13 @@ Result<Value> masked(const Call& call, const Value& x, std::string_view conditio
   if (known != nullptr && x.dims.size() >= 2 && is_masking(value) &&
       is_causal_mask(*known, !negate) &&
       call.lowering().size(x, x.dims.size() - 1) == known->shape.back() &&
-      call.lowering().size(x, x.dims.size() - 2) == known->shape.back())
-    return causal(call, x);
+      call.lowering().size(x, x.dims.size() - 2) == known->shape.back()) {
+    const TensorMeta* const meta = call.output_meta();
+    const Value y = causal(call, x);
+    return meta != nullptr && meta->sizes.size() == y.dims.size()
+               ? call.lowering().repeated(y, meta->sizes)
+               : y;
+  }
   TESSERA_TRY(Value c, call.value(condition));
   return pointwise(call, "where", "where", {std::move(c), x},
                    {{"otherwise", value}, {"negate", int64_t{negate ? 0 : 1}}});
@@ -257,6 +274,10 @@ Status row_dropout(const Call& call) {
 
 Status row_detach(const Call& call) {
   TESSERA_TRY(Value x, call.value("self"));
+  if (!is_floating(x.dtype)) {
+    call.set(std::move(x));
+    return {};
+  }
   TESSERA_TRY(Value y, pointwise(call, "detach", "stop_gradient", {std::move(x)}));
   call.set(std::move(y));
   return {};
@@ -350,8 +371,14 @@ Operands common_operands(Emitter& emitter, const std::vector<Value>& operands, c
 Result<Value> pointwise(const Call& call, std::string name, std::string kind,
                         std::vector<Value> operands, Attributes attributes) {
   Lowering& lowering = call.lowering();
+  const DType dtype = operands.back().dtype;
+  if (!is_floating(dtype) && kind != "add" && kind != "sub" && kind != "mul" && kind != "equal" &&
+      kind != "where" && kind != "cast") {
+    return invalid_input(fmt::format(
+        "an op without a counterpart: expected a floating dtype, found {}", dtype_name(dtype)));
+  }
   TESSERA_TRY(std::vector<Vars> dims, common_dims(call, operands));
-  Value y = lowering.make(std::move(dims), operands.back().dtype);
+  Value y = lowering.make(std::move(dims), dtype);
   lowering.step(call, std::move(name),
                 [kind = std::move(kind), operands = std::move(operands),
                  attributes = std::move(attributes), flat = y.flat(), slot = y.slot](Emitter& e) {
@@ -363,11 +390,7 @@ Result<Value> pointwise(const Call& call, std::string name, std::string kind,
 
 Result<Value> converted(const Call& call, const Value& x, DType dtype) {
   if (x.dtype == dtype) return x;
-  if (!is_floating(x.dtype) || !is_floating(dtype)) {
-    return invalid_input(
-        fmt::format("expected a conversion between floating dtypes, found {} to {}",
-                    dtype_name(x.dtype), dtype_name(dtype)));
-  }
+  if (!is_floating(dtype)) return as_integers(call, x, dtype);
   TESSERA_TRY(Value y,
               pointwise(call, "cast", "cast", {x}, {{"dtype", std::string(dtype_name(dtype))}}));
   y.dtype = dtype;
@@ -382,6 +405,7 @@ Result<Value> in_result_dtype(const Call& call, const Value& x) {
 
 Value scaled(const Call& call, const Value& x, double by) {
   if (by == 1) return x;
+  if (!is_floating(x.dtype)) return integer_sum(call, "mul", x, by);
   Value y = call.lowering().make(x.dims, x.dtype);
   call.lowering().step(call, "scale", [x, by, slot = y.slot](Emitter& e) {
     const Emitter::Slot in = e.read(x);
@@ -392,6 +416,7 @@ Value scaled(const Call& call, const Value& x, double by) {
 
 Value shifted(const Call& call, const Value& x, double by) {
   if (by == 0) return x;
+  if (!is_floating(x.dtype)) return integer_sum(call, "add", x, by);
   Value y = call.lowering().make(x.dims, x.dtype);
   call.lowering().step(call, "add", [x, by, slot = y.slot](Emitter& e) {
     const Emitter::Slot in = e.read(x);
@@ -425,6 +450,7 @@ Rows pointwise_rows() {
           {"hardtanh", row_hardtanh},
           {"hardtanh_", row_hardtanh},
           {"softplus", row_softplus},
+          {"log_sigmoid", row_log_sigmoid},
           {"neg", row_neg},
           {"abs", row_abs},
           {"add", row_add},
@@ -434,7 +460,10 @@ Rows pointwise_rows() {
           {"mul", row_mul},
           {"mul_", row_mul},
           {"div", row_div},
+          {"div_", row_div},
+          {"sub_", row_sub},
           {"masked_fill", row_masked_fill},
+          {"masked_fill_", row_masked_fill},
           {"where", row_where},
           {"dropout", row_dropout},
           {"dropout_", row_dropout},

@@ -133,7 +133,9 @@ Result<Value> matmul(const Call& call, Value a, Value b) {
   // shared dim is the batch and its second one the heads.
   if (product.shared.size() == 2) {
     Hints& hints = call.lowering().hints();
+    // If keys are repeated along the innermost variable, that variable is the group.
     hints.add(a.dims[product.shared[1].first], "heads", Sure::kRole);
+    hints.add(a.dims[product.shared[1].first], "group", Sure::kRole);
     hints.add(a.dims[ra - 1], "head_dim", Sure::kWidth);
     hints.add(b.dims[rb - 1], "head_dim", Sure::kWidth);
   }
@@ -151,6 +153,20 @@ Status row_matmul(const Call& call) {
   return {};
 }
 
+// Lowers beta self + alpha (batch1 batch2).
+Status row_baddbmm(const Call& call) {
+  TESSERA_TRY(const Value bias, call.value("self"));
+  TESSERA_TRY(Value a, call.value("batch1"));
+  TESSERA_TRY(Value b, call.value("batch2"));
+  TESSERA_TRY(const double alpha, call.number("alpha", 1));
+  TESSERA_TRY(const double beta, call.number("beta", 1));
+  TESSERA_TRY(const Value product, matmul(call, std::move(a), std::move(b)));
+  TESSERA_TRY(Value y, pointwise(call, "add", "add",
+                                 {scaled(call, product, alpha), scaled(call, bias, beta)}));
+  call.set(std::move(y));
+  return {};
+}
+
 // ---- convolutions
 // -----------------------------------------------------------------------------------------------
 constexpr const char* kSpatial[] = {"depth", "height", "width"};
@@ -158,8 +174,6 @@ constexpr const char* kSpatial[] = {"depth", "height", "width"};
 constexpr const char* kConvolution = "conv";
 constexpr const char* kTransposed = "conv_transpose";  // its weight is [channels, filters, kernel]
 constexpr int64_t kMaxWindow = int64_t{1} << 31;       // the largest stride, kernel or padding
-// The most groups of a convolution. Each group becomes a convolution.
-constexpr int64_t kMaxGroups = 64;
 
 std::string number_text(const std::vector<int64_t>& numbers) {
   std::vector<std::string> out;
@@ -199,36 +213,14 @@ std::vector<Vars> fresh_pixels(const Call& call, const std::vector<int64_t>& siz
 // The attributes of a convolution or pool.
 struct Window {
   std::vector<int64_t> stride, padding, dilation;
+  int64_t groups = 1;
   Attributes attributes() const {
-    return {{"stride", number_text(stride)}, {"padding", number_text(padding)}};
+    return {{"stride", number_text(stride)},
+            {"padding", number_text(padding)},
+            {"dilation", number_text(dilation)},
+            {"groups", groups}};
   }
 };
-
-// Returns the weight with zeros inserted between the kernel's elements, so that the kernel reads
-// only every `dilation`-th place.
-TensorId dilated(Emitter& e, TensorId weight, size_t spatial,
-                 const std::vector<int64_t>& dilation) {
-  for (size_t i = 0; i < spatial && e.builder().ok(); ++i) {
-    if (dilation[i] == 1) continue;
-    const size_t place = e.builder().tensor(weight).dims.size() - spatial + i;
-    const Dim kernel = e.builder().tensor(weight).dims[place];
-    const std::string gap = kernel.name + ".gap";
-    const std::string parts = fmt::format("{}={} {}=1", kernel.name, kernel.size, gap);
-    weight = e.op("ungroup", {weight}, {{"dim", kernel.name}, {"names", parts}}, "ungroup");
-    weight =
-        e.op("pad", {weight}, {{"dim", gap}, {"begin", int64_t{0}}, {"size", dilation[i]}}, "pad");
-    weight =
-        e.op("group", {weight},
-             {{"first", static_cast<int64_t>(place)}, {"count", int64_t{2}}, {"name", kernel.name}},
-             "group");
-    weight = e.op("slice", {weight},
-                  {{"dim", kernel.name},
-                   {"begin", int64_t{0}},
-                   {"size", (kernel.size - 1) * dilation[i] + 1}},
-                  "slice");
-  }
-  return weight;
-}
 
 // Returns the attributes of a transposed convolution with the sizes of the result's pixels and the
 // name of its channels added.
@@ -249,8 +241,7 @@ Attributes of_transposed(Emitter& e, const std::vector<TensorId>& inputs,
 // Adds an op over maps [lead, channels, pixels]. The op's operand has one dim for each variable of
 // the lead dims, one dim for the channels, and one dim for each dim of pixels.
 void emit_map(Emitter& e, const std::string& kind, const Value& x, const Value* weight,
-              const std::vector<Vars>& result, size_t spatial, const std::vector<int64_t>& dilation,
-              Attributes attributes, int slot) {
+              const std::vector<Vars>& result, size_t spatial, Attributes attributes, int slot) {
   std::vector<Emitter::Group> groups;
   std::vector<Vars> lists;
   const size_t lead = x.dims.size() - spatial - 1;
@@ -275,7 +266,7 @@ void emit_map(Emitter& e, const std::string& kind, const Value& x, const Value* 
     std::vector<Emitter::Group> of_weight;
     for (size_t d = 0; d < weight->dims.size(); ++d)
       of_weight.push_back({weight->dims[d], names[d]});
-    inputs.push_back(dilated(e, e.grouped(*weight, of_weight), spatial, dilation));
+    inputs.push_back(e.grouped(*weight, of_weight));
     if (transposed) attributes = of_transposed(e, inputs, result, spatial, std::move(attributes));
   }
   e.define(slot, e.ungrouped(e.op(kind, std::move(inputs), attributes), lists));
@@ -301,14 +292,24 @@ Result<std::vector<int64_t>> conv_padding(const Call& call, const Value& weight,
   return padding;
 }
 
-// Makes one convolution of x [batch, channels, pixels] with a weight [filters, channels, kernel].
-// The dims of the result's pixels are `pixels`.
+// Makes the convolution of x [batch, channels, pixels] with a weight, [filters, channels, kernel] or
+// transposed [channels, filters, kernel], plus the bias. With groups, the second dim of the weight is
+// that of one group.
 Result<Value> convolved(const Call& call, const std::string& kind, Value x, Value weight,
-                        const Window& window, const std::vector<Vars>& pixels) {
+                        std::optional<Value> bias, Window window) {
+  TESSERA_TRY(window.groups, call.integer("groups", 1));
   Lowering& lowering = call.lowering();
-  const size_t in = kind == kTransposed ? 0 : 1, out = 1 - in;
-  const size_t spatial = pixels.size();
-  x = lowering.whole(x, 1);
+  const size_t spatial = weight.dims.size() - 2;
+  const int64_t channels = lowering.size(x, 1), rows = lowering.size(weight, 0);
+  if (window.groups < 1 || channels % window.groups != 0 || rows % window.groups != 0) {
+    return invalid_input(
+        fmt::format("expected groups that divide {} channels and {} rows of the weight, found {}",
+                    channels, rows, window.groups));
+  }
+  const TensorMeta* const meta = call.output_meta();
+  if (meta == nullptr || meta->sizes.size() != x.dims.size())
+    return invalid_input("expected an output with a shape, found none");
+  x = lowering.whole(pixels(call, std::move(x), spatial), 1);
   for (size_t d = 0; d < weight.dims.size(); ++d) {
     weight = lowering.whole(weight, d);
     for (const Var var : weight.dims[d]) {
@@ -318,65 +319,51 @@ Result<Value> convolved(const Call& call, const std::string& kind, Value x, Valu
   for (const Var var : x.dims[1]) {
     if (call.dims().size(var) == 1) call.dims().keep_unit(var);
   }
-  if (!lowering.align(x, 1, weight, in)) {
-    return invalid_input(fmt::format("expected a weight for {} channels, found {}",
-                                     lowering.size(x, 1), lowering.size(weight, in)));
+  // The channels of x are a dim of the weight if the weight has all of them.
+  const size_t in = kind == kTransposed ? 0 : 1, out = 1 - in;
+  const bool whole = lowering.size(weight, in) == channels;
+  if ((window.groups == 1 || kind == kTransposed) &&
+      (!whole || !lowering.align(x, 1, weight, in))) {
+    return invalid_input(fmt::format("expected a weight for {} channels, found {}", channels,
+                                     lowering.size(weight, in)));
+  }
+  if (window.groups > 1 && kind != kTransposed) {
+    // If each channel is a group with one filter, channels and filters are one dim.
+    if (window.groups == channels && rows == channels) lowering.align(x, 1, weight, out);
+    Vars both = x.dims[1];
+    both.insert(both.end(), weight.dims[in].begin(), weight.dims[in].end());
+    call.dims().keep_distinct(both);
   }
   Hints& hints = lowering.hints();
+  hints.add(x.dims[1], "channels", Sure::kPart);
   hints.add(weight.dims[in], "channels", Sure::kPart);
   hints.add(weight.dims[out], "filters", Sure::kPart);
   for (size_t i = 0; i < spatial; ++i)
     hints.add(weight.dims[2 + i], std::string("kernel_") + kSpatial[i + 3 - spatial], Sure::kRole);
-  std::vector<Vars> dims(x.dims.begin(), x.dims.begin() + 1);
-  dims.push_back(weight.dims[out]);
-  dims.insert(dims.end(), pixels.begin(), pixels.end());
+  std::vector<Vars> dims = {x.dims[0], weight.dims[out]};
+  if (kind == kTransposed && window.groups > 1) {  // the filters of all groups
+    const Var filters = call.dims().fresh(meta->sizes[1]);
+    call.dims().make_solid(filters);
+    hints.add({filters}, "filters", Sure::kPart);
+    dims[1] = {filters};
+  }
+  for (Vars& place : fresh_pixels(call, {meta->sizes.begin() + 2, meta->sizes.end()}))
+    dims.push_back(std::move(place));
   Value y = lowering.make(dims, x.dtype);
   lowering.step(call, kind, [kind, x, weight, dims, spatial, window, slot = y.slot](Emitter& e) {
-    emit_map(e, kind, x, &weight, dims, spatial, window.dilation, window.attributes(), slot);
+    emit_map(e, kind, x, &weight, dims, spatial, window.attributes(), slot);
   });
-  return y;
-}
-
-// Makes a convolution in groups as one convolution for each group, joins their results along the
-// channels, and adds the bias.
-Result<Value> grouped(const Call& call, const std::string& kind, Value x, const Value& weight,
-                      std::optional<Value> bias, const Window& window) {
-  TESSERA_TRY(const int64_t groups, call.integer("groups", 1));
-  Lowering& lowering = call.lowering();
-  const size_t spatial = weight.dims.size() - 2;
-  const int64_t channels = lowering.size(x, 1), rows = lowering.size(weight, 0);
-  if (groups < 1 || groups > kMaxGroups || channels % groups != 0 || rows % groups != 0) {
-    return invalid_input(fmt::format(
-        "an op without a counterpart: expected a convolution of 1 to {} groups that divide its {} "
-        "channels and {} rows of the weight, found {} groups",
-        kMaxGroups, channels, rows, groups));
-  }
-  const TensorMeta* const meta = call.output_meta();
-  if (meta == nullptr || meta->sizes.size() != x.dims.size())
-    return invalid_input("expected an output with a shape, found none");
-  x = pixels(call, std::move(x), spatial);
-  const std::vector<Vars> places = fresh_pixels(call, {meta->sizes.begin() + 2, meta->sizes.end()});
-  std::vector<Value> parts;
-  for (int64_t g = 0; g < groups; ++g) {
-    const int64_t of_channels = channels / groups, of_rows = rows / groups;
-    TESSERA_TRY(Value of_x, part_of(call, x, 1, g * of_channels, of_channels));
-    TESSERA_TRY(Value of_weight, part_of(call, weight, 0, g * of_rows, of_rows));
-    TESSERA_TRY(Value part,
-                convolved(call, kind, std::move(of_x), std::move(of_weight), window, places));
-    parts.push_back(std::move(part));
-  }
-  Value y = groups == 1 ? parts[0] : joined(call, std::move(parts), 1);
   if (!bias) return y;
   bias->dims.insert(bias->dims.end(), spatial, Vars{});
   return pointwise(call, "add_bias", "add", {std::move(y), std::move(*bias)});
 }
 
-// Checks that the operands of a convolution have 2 or 3 spatial dims.
+// Checks that the operands of a convolution have 1 to 3 spatial dims.
 Status check_maps(const Value& x, const Value& weight) {
-  if (weight.dims.size() >= 4 && weight.dims.size() <= 5 && x.dims.size() == weight.dims.size())
+  if (weight.dims.size() >= 3 && weight.dims.size() <= 5 && x.dims.size() == weight.dims.size())
     return {};
   return invalid_input(
-      fmt::format("expected maps of 2 or 3 spatial dims, found {} dims", x.dims.size()));
+      fmt::format("expected maps of 1 to 3 spatial dims, found {} dims", x.dims.size()));
 }
 
 Status row_conv(const Call& call) {
@@ -389,7 +376,8 @@ Status row_conv(const Call& call) {
   TESSERA_TRY(window.stride, window_numbers(call, "stride", {1}, spatial, 1));
   TESSERA_TRY(window.dilation, window_numbers(call, "dilation", {1}, spatial, 1));
   TESSERA_TRY(window.padding, conv_padding(call, weight, spatial, window.dilation));
-  TESSERA_TRY(Value y, grouped(call, kConvolution, std::move(x), weight, std::move(bias), window));
+  TESSERA_TRY(Value y,
+              convolved(call, kConvolution, std::move(x), weight, std::move(bias), window));
   call.set(std::move(y));
   return {};
 }
@@ -438,9 +426,9 @@ Status row_conv_transpose(const Call& call) {
                   all_are(window.dilation, 1);
   for (size_t i = 0; i < spatial; ++i)
     touching = touching && call.lowering().size(weight, 2 + i) == window.stride[i];
-  Result<Value> y = touching
-                        ? squares(call, x, weight, std::move(bias))
-                        : grouped(call, kTransposed, std::move(x), weight, std::move(bias), window);
+  Result<Value> y =
+      touching ? squares(call, x, weight, std::move(bias))
+               : convolved(call, kTransposed, std::move(x), weight, std::move(bias), window);
   if (!y) return tl::unexpected(y.error());
   call.set(std::move(*y));
   return {};
@@ -458,7 +446,7 @@ Value pool(const Call& call, const std::string& kind, Value x, const std::vector
                                  {"stride", number_text(stride)},
                                  {"padding", number_text(padding)}};
   call.lowering().step(call, kind, [x, kind, dims, attributes, slot = y.slot](Emitter& e) {
-    emit_map(e, kind, x, nullptr, dims, 2, {}, attributes, slot);
+    emit_map(e, kind, x, nullptr, dims, 2, attributes, slot);
   });
   return y;
 }
@@ -605,6 +593,8 @@ Rows product_rows() {
           {"matmul", row_matmul},
           {"mm", row_matmul},
           {"bmm", row_matmul},
+          {"baddbmm", row_baddbmm},
+          {"conv1d", row_conv},
           {"conv2d", row_conv},
           {"conv3d", row_conv},
           {"conv_transpose2d", row_conv_transpose},

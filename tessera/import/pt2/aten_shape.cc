@@ -261,6 +261,31 @@ Status row_upsample_nearest(const Call& call) {
 
 // ---- parts
 // -----------------------------------------------------------------------------------------------
+// Takes every `step`-th element of a dim, from `begin` on: of the dim in groups of so many elements
+// the element with this place in its group.
+Status every_nth(const Call& call, Value x, size_t dim, int64_t begin, int64_t end, int64_t step) {
+  Lowering& lowering = call.lowering();
+  const int64_t size = lowering.size(x, dim);
+  if (step < 1 || size % step != 0 || begin >= step || end <= size - step + begin) {
+    return invalid_input(fmt::format(
+        "an op without a counterpart: expected a step that divides {} and reaches the end, found "
+        "{} from {} to {}",
+        size, step, begin, end));
+  }
+  std::optional<std::pair<Vars, Vars>> parts = call.dims().cut(x.dims[dim], size / step);
+  if (!parts) {  // another op needs the dim whole
+    parts = {call.dims().list(size / step), call.dims().list(step)};
+    Vars both = parts->first;
+    both.insert(both.end(), parts->second.begin(), parts->second.end());
+    x = lowering.retarget(x, dim, both);
+  }
+  x.dims[dim] = parts->first;
+  x.dims.insert(x.dims.begin() + static_cast<std::ptrdiff_t>(dim) + 1, parts->second);
+  TESSERA_TRY(Value y, part_of(call, x, dim + 1, begin, 1, true));
+  call.set(std::move(y));
+  return {};
+}
+
 Status row_slice(const Call& call) {
   TESSERA_TRY(const Value x, call.value("self"));
   TESSERA_TRY(const size_t dim, call.dim("dim", x.dims.size(), 0));
@@ -268,13 +293,13 @@ Status row_slice(const Call& call) {
   TESSERA_TRY(int64_t begin, call.integer("start", 0));
   TESSERA_TRY(int64_t end, call.integer("end", size));
   TESSERA_TRY(const int64_t step, call.integer("step", 1));
-  if (step != 1) return invalid_input(fmt::format("expected step 1, found {}", step));
   if (begin < 0) begin = std::max<int64_t>(begin, -size) + size;
   if (end < 0) end = std::max<int64_t>(end, -size) + size;
   begin = std::min(begin, size);
   end = std::min(end, size);
   if (begin >= end)
     return invalid_input(fmt::format("expected a part, found {} to {}", begin, end));
+  if (step != 1) return every_nth(call, x, dim, begin, end, step);
   TESSERA_TRY(Value y, part_of(call, x, dim, begin, end - begin));
   call.set(std::move(y));
   return {};
@@ -463,8 +488,8 @@ Status match(const Call& call, std::vector<Value>& parts, size_t dim) {
 Status row_cat(const Call& call) {
   TESSERA_TRY(std::vector<Value> parts, call.values("tensors"));
   TESSERA_TRY(const size_t dim, call.dim("dim", parts[0].dims.size(), 0));
-  TESSERA_TRY_VOID(match(call, parts, dim));
-  call.set(parts.size() == 1 ? parts[0] : joined(call, std::move(parts), dim));
+  TESSERA_TRY(Value y, concatenated(call, std::move(parts), dim));
+  call.set(std::move(y));
   return {};
 }
 
@@ -475,8 +500,8 @@ Status row_stack(const Call& call) {
     if (dim > part.dims.size()) return invalid_input("expected tensors of equal dims");
     part.dims.insert(part.dims.begin() + static_cast<std::ptrdiff_t>(dim), Vars{});
   }
-  TESSERA_TRY_VOID(match(call, parts, dim));
-  call.set(parts.size() == 1 ? parts[0] : joined(call, std::move(parts), dim));
+  TESSERA_TRY(Value y, concatenated(call, std::move(parts), dim));
+  call.set(std::move(y));
   return {};
 }
 
@@ -504,6 +529,11 @@ Status row_roll(const Call& call) {
 }
 
 }  // namespace
+
+Result<Value> concatenated(const Call& call, std::vector<Value> parts, size_t dim) {
+  TESSERA_TRY_VOID(match(call, parts, dim));
+  return parts.size() == 1 ? parts[0] : joined(call, std::move(parts), dim);
+}
 
 Value joined(const Call& call, std::vector<Value> parts, size_t dim) {
   Lowering& lowering = call.lowering();

@@ -24,7 +24,7 @@ TEST(AtenTest, TheGuideListsTheOpsOfTheTable) {
   }
   std::set<std::string> known;
   for (const Rows& rows : {pointwise_rows(), shape_rows(), product_rows(), attention_rows(),
-                           norm_rows(), loss_rows()}) {
+                           norm_rows(), loss_rows(), integer_rows(), expert_rows()}) {
     for (const auto& [name, row] : rows) {
       EXPECT_TRUE(known.insert(std::string(name)).second) << name << " is in two tables";
       EXPECT_EQ(find_row(name), row);

@@ -221,6 +221,18 @@ std::optional<Constant> triangle(Constant x, int64_t diagonal, bool lower) {
   return x;
 }
 
+Constant without_repeats(const Constant& x, size_t kept) {
+  Constant out = x;
+  for (size_t d = 0; d + kept < x.shape.size(); ++d) {
+    const auto dim = static_cast<int64_t>(d);
+    const std::optional<Constant> first = slice(out, dim, 0, 1, 1);
+    if (!first || out.shape[d] < 2) continue;
+    const std::optional<Constant> again = expand(*first, out.shape);
+    if (again && again->values == out.values) out = *first;
+  }
+  return out;
+}
+
 bool all_equal(const Constant& x, double value) {
   return std::all_of(x.values.begin(), x.values.end(), [&](double v) { return v == value; });
 }

@@ -44,6 +44,10 @@ std::optional<Constant> matrix_product(const Constant& a, const Constant& b);
 // dims to 0.
 std::optional<Constant> triangle(Constant x, int64_t diagonal, bool lower);
 
+// Returns x without repetitions: size 1 for each dim along which all elements are equal, except the
+// last `kept` dims.
+Constant without_repeats(const Constant& x, size_t kept = 0);
+
 // Returns whether all values are `value`.
 bool all_equal(const Constant& x, double value);
 bool counts_up(const Constant& x);  // whether the values are 0, 1, 2, ...

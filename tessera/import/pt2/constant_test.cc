@@ -79,6 +79,15 @@ TEST(ConstantTest, NothingLargerThanTheLimitIsMade) {
   EXPECT_FALSE(expand(count({1}), {kMaxConstant + 1}));
 }
 
+TEST(ConstantTest, RepetitionsAreLeftOut) {
+  const Constant mask = *expand(count({2, 1, 3}), {2, 4, 3});
+  const Constant once = without_repeats(mask);
+  EXPECT_EQ(once.shape, (std::vector<int64_t>{2, 1, 3}));
+  EXPECT_EQ(once.values, count({2, 1, 3}).values);
+  EXPECT_EQ(without_repeats(mask, 2).shape, mask.shape);  // the last two are kept
+  EXPECT_EQ(without_repeats(*expand(count({1}), {3, 2})).shape, (std::vector<int64_t>{1, 1}));
+}
+
 TEST(ConstantTest, RoundsToTheDtype) {
   Constant x{DType::kInt64, {2}, {1.75, -1.75}};
   round_values(x);

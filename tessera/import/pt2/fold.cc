@@ -2,7 +2,9 @@
 // views of buffers.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
+#include <set>
 
 #include "tessera/import/pt2/aten.h"
 #include "tessera/import/pt2/names.h"
@@ -292,6 +294,66 @@ Folded multiplied(const Call& call) {
 
 double truth(bool value) { return value ? 1 : 0; }
 
+double sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
+
+// Computes min(x, other) or max(x, other), element by element. Extremes over dims, which have no
+// operand `other`, are not computed here.
+template <class F>
+Folded extreme(const Call& call, F f) {
+  return call.has("other") ? merged(call, f) : Folded();
+}
+
+Folded clamped(const Call& call) {
+  const auto least = call.number("min", -std::numeric_limits<double>::infinity());
+  const auto most = call.number("max", std::numeric_limits<double>::infinity());
+  if (!least || !most) return std::nullopt;
+  return mapped(call, [&](double x) { return std::min(std::max(x, *least), *most); });
+}
+
+// Computes x / other rounded down (floor_divide).
+Folded whole_quotients(const Call& call) {
+  return merged(call, [](double a, double b) { return std::floor(a / b); });
+}
+
+// Takes along dim `dim` the element of x at the index that the id says (gather).
+Folded picked(const Call& call) {
+  const Operand x(call, "self"), ids(call, "index");
+  if (!x || !ids || x->shape.size() != ids->shape.size()) return std::nullopt;
+  const auto dim = call.dim("dim", x->shape.size());
+  if (!dim) return std::nullopt;
+  Constant out{x->dtype, ids->shape, {}};
+  for (int64_t i = 0; i < ids->elements(); ++i) {
+    const auto id = static_cast<int64_t>(ids->values[static_cast<size_t>(i)]);
+    int64_t place = 0, rest = i, stride = 1;
+    for (size_t d = x->shape.size(); d-- > 0;) {
+      const int64_t at = d == *dim ? id : rest % ids->shape[d];
+      if (at < 0 || at >= x->shape[d]) return std::nullopt;
+      place += at * stride;
+      rest /= ids->shape[d];
+      stride *= x->shape[d];
+    }
+    out.values.push_back(x->values[static_cast<size_t>(place)]);
+  }
+  return out;
+}
+
+// Returns the identity matrix with the shape that the program states.
+Folded identity(const Call& call) {
+  Folded x = filled(call, 0);
+  if (!x || x->shape.size() != 2) return std::nullopt;
+  const int64_t columns = x->shape[1];
+  for (int64_t i = 0; i < std::min(x->shape[0], columns); ++i)
+    x->values[static_cast<size_t>(i * columns + i)] = 1;
+  return x;
+}
+
+// Returns the source with the shape of the tensor that `copy_` writes.
+Folded copied_over(const Call& call) {
+  const Operand source(call, "src");
+  const TensorMeta* const meta = call.output_meta();
+  return source && meta != nullptr ? expand(*source, meta->sizes) : std::nullopt;
+}
+
 // Returns whether the operand is boolean. Only then are bitwise ops computed here.
 bool of_truths(const Call& call) {
   const Constant* const x = call.constant("self");
@@ -315,12 +377,23 @@ const std::map<std::string_view, Fold>& folds() {
          const auto v = c.number("fill_value");
          return v ? filled(c, *v) : Folded();
        }},
+      {"new_full",
+       [](const Call& c) {
+         const auto v = c.number("fill_value");
+         return v ? filled(c, *v) : Folded();
+       }},
+      {"fill_",
+       [](const Call& c) {
+         const auto v = c.number("value");
+         return v ? filled(c, *v) : Folded();
+       }},
       {"ones", [](const Call& c) { return filled(c, 1); }},
       {"ones_like", [](const Call& c) { return filled(c, 1); }},
       {"new_ones", [](const Call& c) { return filled(c, 1); }},
       {"zeros", [](const Call& c) { return filled(c, 0); }},
       {"zeros_like", [](const Call& c) { return filled(c, 0); }},
       {"new_zeros", [](const Call& c) { return filled(c, 0); }},
+      {"eye", identity},
       {"scalar_tensor",
        [](const Call& c) {
          const auto v = c.number("s");
@@ -348,6 +421,8 @@ const std::map<std::string_view, Fold>& folds() {
       {"slice", sliced},
       {"select", selected},
       {"cat", concatenated},
+      {"gather", picked},
+      {"copy_", copied_over},
       {"repeat", whole_again},
       {"repeat_interleave", each_again},
       {"cumsum", summed_up},
@@ -357,6 +432,7 @@ const std::map<std::string_view, Fold>& folds() {
       {"triu", [](const Call& c) { return triangular(c, false); }},
       {"where", chosen},
       {"masked_fill", filled_where},
+      {"masked_fill_", filled_where},
       {"matmul", multiplied},
       {"mm", multiplied},
       {"bmm", multiplied},
@@ -382,6 +458,20 @@ const std::map<std::string_view, Fold>& folds() {
       {"log", [](const Call& c) { return mapped(c, [](double x) { return std::log(x); }); }},
       {"sqrt", [](const Call& c) { return mapped(c, [](double x) { return std::sqrt(x); }); }},
       {"rsqrt", [](const Call& c) { return mapped(c, [](double x) { return 1 / std::sqrt(x); }); }},
+      {"abs", [](const Call& c) { return mapped(c, [](double x) { return std::abs(x); }); }},
+      {"sign", [](const Call& c) { return mapped(c, sign); }},
+      {"floor", [](const Call& c) { return mapped(c, [](double x) { return std::floor(x); }); }},
+      {"ceil", [](const Call& c) { return mapped(c, [](double x) { return std::ceil(x); }); }},
+      {"min",
+       [](const Call& c) { return extreme(c, [](double a, double b) { return std::min(a, b); }); }},
+      {"minimum",
+       [](const Call& c) { return extreme(c, [](double a, double b) { return std::min(a, b); }); }},
+      {"max",
+       [](const Call& c) { return extreme(c, [](double a, double b) { return std::max(a, b); }); }},
+      {"maximum",
+       [](const Call& c) { return extreme(c, [](double a, double b) { return std::max(a, b); }); }},
+      {"clamp", clamped},
+      {"floor_divide", whole_quotients},
       {"cos", [](const Call& c) { return mapped(c, [](double x) { return std::cos(x); }); }},
       {"sin", [](const Call& c) { return mapped(c, [](double x) { return std::sin(x); }); }},
       {"logical_not",
@@ -428,6 +518,12 @@ bool folds_op(std::string_view name) { return folds().contains(name); }
 std::optional<Constant> fold(const Call& call, std::string_view name) {
   const auto found = folds().find(name);
   return found == folds().end() ? std::nullopt : found->second(call);
+}
+
+bool folds_shape(std::string_view name) {
+  static const std::set<std::string_view> names = {"full_like", "new_full",  "new_ones",
+                                                   "new_zeros", "ones_like", "zeros_like"};
+  return names.contains(name);
 }
 
 std::vector<Constant> fold_parts(const Call& call, std::string_view name) {

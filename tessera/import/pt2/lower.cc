@@ -17,28 +17,21 @@
 namespace tessera::pt2 {
 namespace {
 
-constexpr std::string_view kAten = "torch.ops.aten.";
 constexpr std::string_view kLossScope = "loss.";
 
-// Returns "linear" for "torch.ops.aten.linear.default", and "" if the target is no aten op.
-std::string_view op_name(std::string_view target) {
-  if (!target.starts_with(kAten)) return "";
-  target.remove_prefix(kAten.size());
-  return target.substr(0, target.find('.'));
-}
+}  // namespace
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-// Returns the names of the tensors that an argument holds.
 std::vector<std::string> tensors_of(const Argument& argument) {
   if (const auto* one = std::get_if<TensorArg>(&argument)) return {one->name};
   if (const auto* several = std::get_if<TensorsArg>(&argument)) return several->names;
   return {};
 }
 
-}  // namespace
+DType graph_dtype(DType dtype) { return is_floating(dtype) ? dtype : DType::kInt64; }
 
 std::string constant_name(std::string_view node) { return fmt::format("constants.{}", node); }
 
@@ -46,7 +39,7 @@ Row find_row(std::string_view name) {
   static const Rows table = [] {
     Rows all;
     for (Rows rows : {pointwise_rows(), shape_rows(), product_rows(), attention_rows(), norm_rows(),
-                      loss_rows()})
+                      loss_rows(), integer_rows(), expert_rows()})
       all.merge(rows);
     return all;
   }();
@@ -56,210 +49,6 @@ Row find_row(std::string_view name) {
 
 Lowering::Lowering(const Archive& archive, const Program& program, LowerOptions options)
     : archive_(archive), program_(program), options_(options) {}
-
-// ---- inputs
-// ------------------------------------------------------------------------------------------------
-Result<Constant> Lowering::read_constant(const Payload& payload) const {
-  const TensorMeta& meta = payload.meta;
-  const auto count = constant_elements(meta.sizes);
-  if (!count) {
-    return invalid_input(
-        fmt::format("{}: entry '{}': expected a buffer of at most {} elements, found {}",
-                    archive_.path(), payload.entry, kMaxConstant, shape_text(meta.sizes)));
-  }
-  Constant out{meta.dtype, meta.sizes, {}};
-  out.values.reserve(static_cast<size_t>(*count));
-  TESSERA_TRY_VOID(read_payload(archive_, payload, [&](std::span<const char> piece) -> Status {
-    const int64_t more = std::ssize(piece) / dtype_bytes(meta.dtype);
-    const size_t at = out.values.size();
-    out.values.resize(at + static_cast<size_t>(more));
-    convert(meta.dtype, reinterpret_cast<const std::byte*>(piece.data()), DType::kFloat64,
-            reinterpret_cast<std::byte*>(out.values.data() + at), more);
-    return {};
-  }));
-  return out;
-}
-
-Status Lowering::add_parameter(const InputSpec& spec, const TensorMeta& meta) {
-  const auto found = program_.payloads.find(spec.name);
-  if (found == program_.payloads.end()) {
-    return invalid_input(
-        fmt::format("{}: parameter '{}': expected weights in the archive, found none",
-                    archive_.path(), spec.name));
-  }
-  const Payload& payload = found->second;
-  if (payload.meta.sizes != meta.sizes || payload.meta.dtype != meta.dtype) {
-    return invalid_input(fmt::format("{}: parameter '{}': expected weights of {} {}, found {} {}",
-                                     archive_.path(), spec.name, shape_text(meta.sizes),
-                                     dtype_name(meta.dtype), shape_text(payload.meta.sizes),
-                                     dtype_name(payload.meta.dtype)));
-  }
-  if (!is_floating(meta.dtype) || elements_of(meta.sizes).value_or(0) == 0) {
-    return invalid_input(
-        fmt::format("{}: parameter '{}': expected elements of a floating dtype, found {} {}",
-                    archive_.path(), spec.name, shape_text(meta.sizes), dtype_name(meta.dtype)));
-  }
-  // Tied parameters have the same payload, so they share one slot.
-  const std::string key = identity(payload);
-  std::vector<Vars> dims;
-  if (const auto tied = shared_.find(key); tied != shared_.end()) {
-    Value value{tied->second, slot_dims_[tied->second], meta.dtype, {}};
-    items_[spec.tensor] = std::move(value);
-    memory_.tie(spec.tensor, sources_[tied->second].tensor);
-    return {};
-  }
-  for (const int64_t size : meta.sizes) dims.push_back({dims_.fresh(size)});
-  Value value = make(dims, meta.dtype);
-  shared_[key] = value.slot;
-  Source source{Role::kParameter, spec.name, dims, meta.dtype, payload.meta.requires_grad, {}};
-  source.tensor = spec.tensor;
-  source.weight = Weight{spec.name, meta.sizes, payload, {}};
-  sources_[value.slot] = std::move(source);
-  items_[spec.tensor] = std::move(value);
-  memory_.add_lasting(spec.tensor);
-  return {};
-}
-
-Status Lowering::add_inputs() {
-  std::optional<Var> batch;
-  for (const InputSpec& spec : program_.inputs) {
-    const auto meta = program_.tensors.find(spec.tensor);
-    if (meta == program_.tensors.end()) {
-      return invalid_input(
-          fmt::format("{}: input '{}': expected a tensor of the program, found none",
-                      archive_.path(), spec.tensor));
-    }
-    if (spec.kind == InputSpec::Kind::kParameter) {
-      TESSERA_TRY_VOID(add_parameter(spec, meta->second));
-      continue;
-    }
-    if (spec.kind != InputSpec::Kind::kUser) {
-      unread_[spec.tensor] = &spec;
-      memory_.add_lasting(spec.tensor);
-      continue;
-    }
-    const std::vector<int64_t>& sizes = meta->second.sizes;
-    const DType dtype = meta->second.dtype;
-    const bool fits = !sizes.empty() && sizes[0] >= 2 && elements_of(sizes).value_or(0) > 0;
-    if (!fits || (dtype != DType::kInt64 && !is_floating(dtype))) {
-      return invalid_input(fmt::format(
-          "{}: input '{}': expected floating or int64 elements and a batch of at least 2 as the "
-          "first dim, found {} {}",
-          archive_.path(), spec.name, shape_text(sizes), dtype_name(dtype)));
-    }
-    std::vector<Vars> dims;
-    for (const int64_t size : sizes) dims.push_back({dims_.fresh(size)});
-    // All inputs are assumed to have the batch as their first dim, with the same samples.
-    if (!batch) batch = dims[0][0];
-    if (dims_.size(*batch) == sizes[0]) {
-      dims_.unify({*batch}, dims[0]);
-      hints_.add(dims[0], "batch", Sure::kRole);
-    }
-    if (dtype == DType::kInt64 && sizes.size() == 2) hints_.add(dims[1], "seq", Sure::kRole);
-    for (size_t d = 1; d < dims.size(); ++d)
-      hints_.add(dims[d], fmt::format("{}_{}", spec.name, d), Sure::kLast);
-    Value value = make(dims, dtype);
-    sources_[value.slot] = Source{Role::kInput, spec.name, dims, dtype, true, {}};
-    items_[spec.tensor] = std::move(value);
-  }
-  return {};
-}
-
-const Lowering::Item* Lowering::item(std::string_view tensor) {
-  if (const auto found = items_.find(tensor); found != items_.end()) return &found->second;
-  const auto buffer = unread_.find(tensor);
-  if (buffer == unread_.end()) return nullptr;
-  const auto payload = program_.payloads.find(buffer->second->name);
-  if (payload == program_.payloads.end()) {
-    error_ = {.message =
-                  fmt::format("{}: buffer '{}': expected its values in the archive, found none",
-                              archive_.path(), buffer->second->name)};
-    return nullptr;
-  }
-  Result<Constant> constant = read_constant(payload->second);
-  if (!constant) {
-    error_ = constant.error();
-    return nullptr;
-  }
-  if (const Status kept = keep_constant(std::string(tensor), std::move(*constant)); !kept) {
-    error_ = kept.error();
-    return nullptr;
-  }
-  return &items_.find(tensor)->second;
-}
-
-// Stores a constant until its last reader has been lowered. Limits the elements kept and made.
-Status Lowering::keep_constant(const std::string& tensor, Constant constant) {
-  kept_ += constant.elements();
-  computed_ += constant.elements();
-  if (kept_ > kMaxConstants || computed_ > kMaxComputed) {
-    return invalid_input(fmt::format(
-        "{}: '{}': expected at most {} elements of tensors that are known at import, of which at "
-        "most {} are needed at a time, found {} more",
-        archive_.path(), tensor, kMaxComputed, kMaxConstants, constant.elements()));
-  }
-  items_[tensor] = std::move(constant);
-  return {};
-}
-
-void Lowering::find_last_readers() {
-  for (size_t i = 0; i < program_.nodes.size(); ++i) {
-    for (const std::string& output : program_.nodes[i].outputs) last_readers_[output] = i;
-    for (const auto& [argument, given] : program_.nodes[i].arguments) {
-      for (const std::string& tensor : tensors_of(given)) last_readers_[tensor] = i;
-    }
-  }
-  for (const OutputSpec& output : program_.outputs) last_readers_.erase(output.tensor);
-}
-
-void Lowering::drop_constants(size_t node) {
-  const auto drop = [&](const std::string& tensor) {
-    const auto last = last_readers_.find(tensor);
-    if (last == last_readers_.end() || last->second > node) return;
-    const auto found = items_.find(tensor);
-    if (found == items_.end() || !std::holds_alternative<Constant>(found->second)) return;
-    kept_ -= std::get<Constant>(found->second).elements();
-    items_.erase(found);
-  };
-  for (const auto& [argument, given] : program_.nodes[node].arguments) {
-    for (const std::string& tensor : tensors_of(given)) drop(tensor);
-  }
-  for (const std::string& output : program_.nodes[node].outputs) drop(output);
-}
-
-Value Lowering::materialise(const Constant& constant, const std::string& name) {
-  std::vector<Vars> dims;
-  for (const int64_t size : constant.shape) dims.push_back({dims_.fresh(size)});
-  Constant floating = constant;
-  if (!is_floating(floating.dtype)) floating.dtype = DType::kFloat32;
-  Value value = make(dims, floating.dtype);
-  Source source{Role::kParameter, name, dims, floating.dtype, false, {}};
-  source.weight = Weight{name, constant.shape, {}, std::move(floating)};
-  sources_[value.slot] = std::move(source);
-  return value;
-}
-
-Result<Value> Lowering::value_of(std::string_view tensor) {
-  if (const auto late = late_.find(tensor); late != late_.end()) {
-    items_[std::string(tensor)] = late->second.make();
-    late_.erase(late);
-  }
-  const Item* const found = item(tensor);
-  if (found == nullptr && !error_.message.empty()) return tl::unexpected(error_);
-  if (found == nullptr)
-    return invalid_input(fmt::format("expected a tensor made before, found '{}'", tensor));
-  if (const auto* value = std::get_if<Value>(found)) return *value;
-  const auto* constant = std::get_if<Constant>(found);
-  if (constant == nullptr || constant->values.empty())
-    return invalid_input(fmt::format("expected a tensor with elements, found '{}'", tensor));
-  const std::string name = constant_name(tensor);
-  const auto known = materialised_.find(name);
-  if (known != materialised_.end())
-    return Value{known->second, slot_dims_[known->second], sources_[known->second].dtype, {}};
-  Value value = materialise(*constant, name);
-  materialised_[name] = value.slot;
-  return value;
-}
 
 // ---- for the rows
 // ------------------------------------------------------------------------------------------------
@@ -323,7 +112,7 @@ Status Lowering::check_operands(const Call& call, std::string_view op, bool& kno
       if (tensor.empty()) continue;
       if (const Node* const writer = memory_.read(tensor, op))
         return changed_in_place(*writer, tensor, fmt::format("node '{}'", call.node().name));
-      if (late_.contains(tensor)) {
+      if (late_.contains(tensor) || routed_.contains(tensor)) {
         known = false;
         continue;
       }
@@ -349,11 +138,25 @@ tl::unexpected<Error> Lowering::changed_in_place(const Node& writer, const std::
           reader, tensor, meta == program_.tensors.end() ? "" : shape_text(meta->second.sizes)));
 }
 
+// Keeps the operand of a node that only repeats dims of a tensor which is known at import, for
+// repeated_constant().
+void Lowering::keep_repeated(const Call& call, std::string_view op) {
+  const Constant* const x = call.constant("self");
+  const TensorMeta* const meta = call.output_meta();
+  if ((op != "expand" && op != "expand_as") || x == nullptr || meta == nullptr) return;
+  Constant kept = *x;
+  kept.shape.insert(kept.shape.begin(), meta->sizes.size() - x->shape.size(), 1);
+  wide_[call.node().outputs[0]] = std::move(kept);
+}
+
 // Computes the node's results at import if possible (fold()). Returns whether it did so.
 Result<bool> Lowering::fold_node(const Call& call, std::string_view op) {
   const TensorMeta* const meta = call.output_meta();
   if (meta != nullptr && folds_op(op) && !constant_elements(meta->sizes)) {
-    if (find_row(op) != nullptr) return false;  // the row may make a view of a smaller tensor
+    if (find_row(op) != nullptr) {  // the row may make a view of a smaller tensor
+      keep_repeated(call, op);
+      return false;
+    }
     return call.failed(
         fmt::format("expected a tensor that is known at import to have at most {} elements, found "
                     "{}",
@@ -420,32 +223,45 @@ Status Lowering::check_results(const Call& call) {
   return {};
 }
 
+bool Lowering::reads_routed(const Node& node) const {
+  for (const auto& [argument, given] : node.arguments) {
+    for (const std::string& tensor : tensors_of(given)) {
+      if (routed_.contains(tensor)) return true;
+    }
+  }
+  return false;
+}
+
 Status Lowering::add_node(const Node& node) {
   const Call call(*this, node);
   const std::string_view op = op_name(node.target);
   bool known = true;
   TESSERA_TRY_VOID(check_operands(call, op, known));
   TESSERA_TRY(bool folded, keep_empty(call));
-  if (known && !folded) {
+  if (!folded && (known || folds_shape(op))) {
     TESSERA_TRY(folded, fold_node(call, op));
   }
   if (!folded) {
-    const Row row = find_row(op);
-    if (row == nullptr) {
+    const bool routed = reads_routed(node);
+    const Row row = routed ? nullptr : find_row(op);
+    if (!routed && row == nullptr) {
       const TensorMeta* const meta = call.output_meta();
       return call.failed(fmt::format(
           "an op without a counterpart, which makes {}",
           meta == nullptr ? "no tensor"
                           : shape_text(meta->sizes) + " " + std::string(dtype_name(meta->dtype))));
     }
-    if (Status done = row(call); !done) {
+    if (Status done = routed ? lower_routed(call, op) : row(call); !done) {
       const std::string& message = done.error().message;
       return message.starts_with(archive_.path()) ? done : call.failed(message);
     }
     TESSERA_TRY_VOID(check_results(call));
   }
   if (!memory_.add(node, op)) return changed_in_place(node, node.outputs[0], "the module");
-  return {};
+  if ((op == "slice" || op == "select") && !node.outputs.empty()) makers_[node.outputs[0]] = &node;
+  if (!Memory::in_place(op)) return {};
+  const Status written = write_back(call);
+  return written ? written : call.failed(written.error().message);
 }
 
 // ---- the loss
@@ -627,174 +443,6 @@ Result<Lowered> Lowering::run() {
   if (!graph) return invalid_input(fmt::format("{}: {}", archive_.path(), graph.error().message));
   out.graph = with_block_paths(std::move(*graph));
   return out;
-}
-
-// ---- Call
-// ------------------------------------------------------------------------------------------------
-DimTable& Call::dims() const { return lowering_.dims(); }
-
-const Argument* Call::argument(std::string_view name) const {
-  const auto found = node_.arguments.find(name);
-  return found == node_.arguments.end() ? nullptr : &found->second;
-}
-
-bool Call::has(std::string_view name) const {
-  const Argument* const found = argument(name);
-  return found != nullptr && !std::holds_alternative<NoneArg>(*found);
-}
-
-Result<Value> Call::value(std::string_view name) const {
-  const Argument* const found = argument(name);
-  const auto* tensor = found == nullptr ? nullptr : std::get_if<TensorArg>(found);
-  if (tensor == nullptr)
-    return invalid_input(fmt::format("argument '{}': expected a tensor, found none", name));
-  return lowering_.value_of(tensor->name);
-}
-
-Result<std::optional<Value>> Call::optional_value(std::string_view name) const {
-  if (!has(name)) return std::optional<Value>();
-  TESSERA_TRY(Value out, value(name));
-  return std::optional(std::move(out));
-}
-
-Result<std::vector<Value>> Call::values(std::string_view name) const {
-  const Argument* const found = argument(name);
-  if (found == nullptr || !std::holds_alternative<TensorsArg>(*found)) {
-    return invalid_input(
-        fmt::format("argument '{}': expected a list of tensors, found none", name));
-  }
-  std::vector<Value> out;
-  for (const std::string& tensor : std::get<TensorsArg>(*found).names) {
-    const Lowering::Item* const item = lowering_.item(tensor);
-    const auto* const known = item == nullptr ? nullptr : std::get_if<Constant>(item);
-    if (known != nullptr && known->values.empty()) continue;
-    TESSERA_TRY(Value value, lowering_.value_of(tensor));
-    out.push_back(std::move(value));
-  }
-  if (out.empty()) {
-    return invalid_input(
-        fmt::format("argument '{}': expected at least one tensor, found none", name));
-  }
-  return out;
-}
-
-std::string Call::tensor_name(std::string_view name) const {
-  const Argument* const found = argument(name);
-  const auto* tensor = found == nullptr ? nullptr : std::get_if<TensorArg>(found);
-  return tensor == nullptr ? "" : tensor->name;
-}
-
-const Constant* Call::constant(std::string_view name) const {
-  const Argument* const found = argument(name);
-  const auto* tensor = found == nullptr ? nullptr : std::get_if<TensorArg>(found);
-  const Lowering::Item* const item = tensor == nullptr ? nullptr : lowering_.item(tensor->name);
-  return item == nullptr ? nullptr : std::get_if<Constant>(item);
-}
-
-std::optional<double> Call::scalar(std::string_view name) const {
-  const Argument* const found = argument(name);
-  if (found == nullptr) return std::nullopt;
-  if (const auto* integer = std::get_if<int64_t>(found)) return static_cast<double>(*integer);
-  if (const auto* number = std::get_if<double>(found)) return *number;
-  if (const auto* truth = std::get_if<bool>(found)) return *truth ? 1 : 0;
-  const Constant* const known = constant(name);
-  if (known != nullptr && known->elements() == 1) return known->values[0];
-  return std::nullopt;
-}
-
-Result<double> Call::number(std::string_view name, std::optional<double> otherwise) const {
-  if (const std::optional<double> found = scalar(name)) return *found;
-  if (!has(name) && otherwise) return *otherwise;
-  return invalid_input(fmt::format("argument '{}': expected a number, found none", name));
-}
-
-Result<int64_t> Call::integer(std::string_view name, std::optional<int64_t> otherwise) const {
-  const Argument* const found = argument(name);
-  if (const auto* integer = found == nullptr ? nullptr : std::get_if<int64_t>(found))
-    return *integer;
-  if (!has(name) && otherwise) return *otherwise;
-  return invalid_input(fmt::format("argument '{}': expected an integer, found none", name));
-}
-
-Result<bool> Call::flag(std::string_view name, bool otherwise) const {
-  const Argument* const found = argument(name);
-  if (const auto* truth = found == nullptr ? nullptr : std::get_if<bool>(found)) return *truth;
-  if (!has(name)) return otherwise;
-  return invalid_input(
-      fmt::format("argument '{}': expected true or false, found another value", name));
-}
-
-std::string Call::text(std::string_view name, std::string otherwise) const {
-  const Argument* const found = argument(name);
-  const auto* text = found == nullptr ? nullptr : std::get_if<std::string>(found);
-  return text == nullptr ? otherwise : *text;
-}
-
-Result<std::vector<int64_t>> Call::integers(std::string_view name,
-                                            std::optional<std::vector<int64_t>> otherwise) const {
-  const Argument* const found = argument(name);
-  if (found != nullptr) {
-    if (const auto* list = std::get_if<std::vector<int64_t>>(found)) return *list;
-    if (const auto* one = std::get_if<int64_t>(found)) return std::vector<int64_t>{*one};
-    // The exporter writes an empty list of integers as an empty list of tensors.
-    const auto* none = std::get_if<TensorsArg>(found);
-    if (none != nullptr && none->names.empty()) return std::vector<int64_t>{};
-  }
-  if (!has(name) && otherwise) return *otherwise;
-  return invalid_input(fmt::format("argument '{}': expected integers, found none", name));
-}
-
-Result<size_t> Call::dim(std::string_view name, size_t rank,
-                         std::optional<int64_t> otherwise) const {
-  TESSERA_TRY(int64_t at, integer(name, otherwise));
-  const auto dims = static_cast<int64_t>(rank);
-  if (at < -dims || at >= dims) {
-    return invalid_input(
-        fmt::format("argument '{}': expected a dim of {}, found {}", name, rank, at));
-  }
-  return static_cast<size_t>(at < 0 ? at + dims : at);
-}
-
-Result<std::vector<size_t>> Call::dim_list(std::string_view name, size_t rank) const {
-  std::vector<size_t> out;
-  TESSERA_TRY(const std::vector<int64_t> given, integers(name, std::vector<int64_t>{}));
-  const auto dims = static_cast<int64_t>(rank);
-  for (const int64_t at : given) {
-    const auto place = static_cast<size_t>(at < 0 ? at + dims : at);
-    if (at < -dims || at >= dims || std::find(out.begin(), out.end(), place) != out.end()) {
-      return invalid_input(
-          fmt::format("argument '{}': expected distinct dims of {}, found {}", name, rank, at));
-    }
-    out.push_back(place);
-  }
-  if (given.empty()) {
-    for (size_t d = 0; d < rank; ++d) out.push_back(d);
-  }
-  return out;
-}
-
-const TensorMeta* Call::output_meta(size_t output) const {
-  if (output >= node_.outputs.size()) return nullptr;
-  const auto& tensors = lowering_.program().tensors;
-  const auto found = tensors.find(node_.outputs[output]);
-  return found == tensors.end() ? nullptr : &found->second;
-}
-
-void Call::set(Value value, size_t output) const {
-  if (output < node_.outputs.size()) lowering_.set(node_.outputs[output], std::move(value));
-}
-
-void Call::set(Constant constant, size_t output) const {
-  if (output < node_.outputs.size()) lowering_.set(node_.outputs[output], std::move(constant));
-}
-
-tl::unexpected<Error> Call::failed(const std::string& message) const {
-  const std::string_view name = op_name(node_.target);
-  return invalid_input(fmt::format(
-      "node '{}' ({}) in {}: {}", node_.name,
-      name.empty() ? node_.target : "aten." + std::string(name),
-      node_.module.empty() ? "the outermost module" : fmt::format("module '{}'", node_.module),
-      message));
 }
 
 }  // namespace tessera::pt2

@@ -24,6 +24,7 @@
 #include "tessera/import/pt2/emitter.h"
 #include "tessera/import/pt2/memory.h"
 #include "tessera/import/pt2/naming.h"
+#include "tessera/import/pt2/routing.h"
 #include "tessera/import/pt2/schema.h"
 
 namespace tessera::pt2 {
@@ -48,6 +49,14 @@ struct Lowered {
 // Returns the name of the parameter by which the graph reads a tensor that is known at import.
 // `node` is the node that makes the tensor.
 std::string constant_name(std::string_view node);
+// Returns "linear" for "torch.ops.aten.linear.default", and "" if the target is no aten op.
+std::string_view op_name(std::string_view target);
+std::string shape_text(const std::vector<int64_t>& shape);  // "[2, 3]"
+// Returns the names of the tensors that an argument holds.
+std::vector<std::string> tensors_of(const Argument& argument);
+// Returns the dtype of the graph's tensor of a value: that of the program if it is floating, else
+// int64, also for truths, which are 0 and 1.
+DType graph_dtype(DType dtype);
 
 struct LowerOptions {
   // True: the module returns logits, and the loss is the cross entropy of the logits with an added
@@ -133,14 +142,32 @@ class Lowering {
   bool align(const Value& a, size_t a_dim, Value& b, size_t b_dim);
   // Returns the value with dim `dim` as one variable that later ops cannot refine.
   Value whole(const Value& value, size_t dim);
-  // Makes a tensor that is known at import a parameter of the graph, so that ops can read it.
+  // Makes a tensor that is known at import a parameter of the graph, so that ops can read it. Dims
+  // along which a matrix or a tensor of numbers is repeated are left out of the parameter. If all
+  // numbers of a tensor that is not floating are equal, an op fills it instead.
   Value materialise(const Constant& constant, const std::string& name);
+  // Makes a tensor without dims that is `value`, seen with dims of these sizes.
+  Value filled(const std::vector<int64_t>& sizes, double value, DType dtype);
+  // Returns the value with dims `dims` of size 1 repeated, so that it has these sizes.
+  Value repeated(Value value, const std::vector<int64_t>& sizes);
 
   using Item = std::variant<std::monostate, Value, Constant>;
   const Item* item(std::string_view tensor);  // null if unknown; reads a buffer at its first use
   Result<Value> value_of(std::string_view tensor);
   void set(const std::string& tensor, Item item) { items_[tensor] = std::move(item); }
   const Program& program() const { return program_; }
+
+  size_t add_routing(Routing routing) {
+    routings_.push_back(std::move(routing));
+    return routings_.size() - 1;
+  }
+  const Routing& routing(size_t number) const { return routings_[number]; }
+  void set_routed(const std::string& tensor, Routed routed) { routed_[tensor] = std::move(routed); }
+  // Returns null if the tensor is not routed.
+  const Routed* routed(std::string_view tensor) const {
+    const auto found = routed_.find(tensor);
+    return found == routed_.end() ? nullptr : &found->second;
+  }
 
   // A tensor for which no ops are added until an op reads it, because its usual reader reads the
   // tensor's operand `of` instead (the cross entropy of a log-softmax reads the logits).
@@ -149,6 +176,13 @@ class Lowering {
     size_t dim = 0;
     std::function<Value()> make;
   };
+  // Returns the tensor that is known at import and of which `tensor`, which is too large to be kept
+  // as a constant, is only repetitions; null if there is none. Its dims are those of `tensor`, with
+  // size 1 where it is repeated.
+  const Constant* repeated_constant(std::string_view tensor) const {
+    const auto found = wide_.find(tensor);
+    return found == wide_.end() ? nullptr : &found->second;
+  }
   void set_late(const std::string& tensor, Late late) { late_[tensor] = std::move(late); }
   const Late* late(std::string_view tensor) const {
     const auto found = late_.find(tensor);
@@ -172,11 +206,17 @@ class Lowering {
   Status add_inputs();
   Status add_parameter(const InputSpec& spec, const TensorMeta& meta);
   Result<Constant> read_constant(const Payload& payload) const;
+  bool reads_routed(const Node& node) const;
   Status add_node(const Node& node);
   Status check_operands(const Call& call, std::string_view op, bool& known);
   Result<bool> keep_empty(const Call& call);
+  void keep_repeated(const Call& call, std::string_view op);
   Result<bool> fold_node(const Call& call, std::string_view op);
   Status check_results(const Call& call);
+  Result<Item> piece(const Call& call, const std::string& tensor, size_t dim, int64_t begin,
+                     int64_t end);
+  Result<Item> joint(const Call& call, const std::vector<Item>& pieces, size_t dim);
+  Status write_back(const Call& call);
   tl::unexpected<Error> changed_in_place(const Node& writer, const std::string& tensor,
                                          const std::string& reader);
   Status keep_constant(const std::string& tensor, Constant constant);
@@ -196,14 +236,19 @@ class Lowering {
   Hints hints_;
   std::map<std::string, Item, std::less<>> items_;
   std::map<std::string, Late, std::less<>> late_;
+  std::vector<Routing> routings_;
+  std::map<std::string, Routed, std::less<>> routed_;
   // Buffers and constants that have not been read so far, by tensor.
   std::map<std::string, const InputSpec*, std::less<>> unread_;
   std::map<std::string, int> shared_;  // slots of parameters, by identity() of the payload
   Memory memory_;
+  // The node that made each tensor which is a part of another one.
+  std::map<std::string, const Node*, std::less<>> makers_;
   // The number of the last node that reads each tensor.
   std::map<std::string, size_t, std::less<>> last_readers_;
   int64_t kept_ = 0, computed_ = 0;  // elements of constants: kept now, computed so far
-  std::map<std::string, int> materialised_;
+  std::map<std::string, Value> materialised_;
+  std::map<std::string, Constant, std::less<>> wide_;
   std::map<int, Source> sources_;
   std::map<int, std::vector<Vars>> slot_dims_;
   std::vector<Step> steps_;

@@ -79,6 +79,11 @@ bool Memory::add(const Node& node, std::string_view op) {
   return kept;
 }
 
+void Memory::renew(const std::string& tensor) {
+  View& shared = view(tensor);
+  shared.version = storages_[shared.storage].version;
+}
+
 const Node* Memory::read(const std::string& tensor, std::string_view op) {
   const View& shared = view(tensor);
   Storage& storage = storages_[shared.storage];

@@ -40,6 +40,10 @@ class Memory {
   // program.
   [[nodiscard]] bool add(const Node& node, std::string_view op);
 
+  // Records that the tensor, which shares its elements with one that an op in place has changed, has
+  // its new elements.
+  void renew(const std::string& tensor);
+
   // Returns whether the op works in place, that is, changes its first operand.
   static bool in_place(std::string_view op);
 

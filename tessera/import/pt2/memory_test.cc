@@ -63,6 +63,17 @@ TEST(MemoryTest, WhatLastsIsNotChangedAfterItWasRead) {
   EXPECT_FALSE(memory.add(write, "add_"));
 }
 
+TEST(MemoryTest, WhatGetsItsNewElementsMayBeRead) {
+  Memory memory;
+  const Node part = node("x", {"p"}), other = node("x", {"q"}), write = node("p", {"p_1"});
+  EXPECT_TRUE(memory.add(part, "slice"));
+  EXPECT_TRUE(memory.add(other, "view"));
+  EXPECT_TRUE(memory.add(write, "copy_"));
+  memory.renew("x");
+  EXPECT_EQ(memory.read("x", "sum"), nullptr);
+  EXPECT_EQ(memory.read("q", "sum"), &write);
+}
+
 TEST(MemoryTest, TiedTensorsAreOne) {
   Memory memory;
   memory.tie("head", "table");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 namespace tessera::pt2 {
 namespace {
@@ -41,17 +42,41 @@ class Namer {
   std::map<std::string, Vars> by_name_;
 };
 
+// Returns the hints, of which those of a width come in the order of how many there are for the same
+// dim: a model's width is that of most norms.
+std::vector<Hints::Hint> by_number(const DimTable& dims, const Hints& hints) {
+  const auto leaves = [&](const Hints::Hint& hint) {
+    return std::pair(hint.name, dims.leaves(hint.vars, true));
+  };
+  std::map<std::pair<std::string, Vars>, int> counts;
+  for (const Hints::Hint& hint : hints.hints()) {
+    if (hint.sure == Sure::kWidth) ++counts[leaves(hint)];
+  }
+  std::vector<Hints::Hint> out = hints.hints();
+  std::stable_sort(out.begin(), out.end(), [&](const Hints::Hint& a, const Hints::Hint& b) {
+    const bool widths = a.sure == Sure::kWidth && b.sure == Sure::kWidth;
+    return widths ? counts[leaves(a)] > counts[leaves(b)] : a.sure < b.sure;
+  });
+  return out;
+}
+
 // Names inner widths "ffn": dims without a name that are the output of one product and the input of
 // another.
 void name_inner_widths(const DimTable& dims, const Hints& hints, Namer& namer) {
   std::map<Var, int> made, taken;
+  std::set<Var> shared;  // widths of norms are not inner ones
+  for (const Hints::Hint& hint : hints.hints()) {
+    if (hint.sure != Sure::kWidth) continue;
+    for (const Var leaf : dims.leaves(hint.vars)) shared.insert(leaf);
+  }
   for (const Hints::Product& product : hints.products()) {
     for (const Var leaf : dims.leaves(product.out)) ++made[leaf];
     for (const Var leaf : dims.leaves(product.in)) ++taken[leaf];
   }
   for (const Hints::Product& product : hints.products()) {
     for (const Var leaf : dims.leaves(product.out)) {
-      if (taken.contains(leaf) && !namer.named(leaf)) namer.give_numbered(leaf, "ffn");
+      if (taken.contains(leaf) && !namer.named(leaf) && !shared.contains(leaf))
+        namer.give_numbered(leaf, "ffn");
     }
   }
 }
@@ -66,13 +91,14 @@ void Hints::add_product(const Vars& in, const Vars& out) { products_.push_back({
 
 std::map<Var, std::string> name_dims(const DimTable& dims, const Hints& hints) {
   Namer namer(dims);
+  const std::vector<Hints::Hint> ordered = by_number(dims, hints);
   for (const Sure sure : {Sure::kRole, Sure::kWidth, Sure::kInner, Sure::kPart, Sure::kLast}) {
     if (sure == Sure::kInner) name_inner_widths(dims, hints, namer);
     // First names the dims that can have the name of their hint without a number, and then the
     // others, with a number.
     for (const bool numbered : {false, true}) {
       if (numbered && sure < Sure::kPart) continue;
-      for (const Hints::Hint& hint : hints.hints()) {
+      for (const Hints::Hint& hint : ordered) {
         if (hint.sure != sure) continue;
         for (const Var leaf : dims.leaves(hint.vars, true)) {
           if (namer.named(leaf)) continue;

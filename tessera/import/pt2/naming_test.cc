@@ -36,6 +36,21 @@ TEST(NamingTest, AWidthThatIsMadeAndTakenIsTheInnerOne) {
   EXPECT_EQ(names.at(other), "gate_out");
 }
 
+TEST(NamingTest, TheWidthOfMostNormsHasTheNameAndNoneOfThemIsAnInnerOne) {
+  DimTable table;
+  const Var embedded = table.fresh(4), hidden = table.fresh(8);
+  table.keep_distinct({embedded, hidden});
+  Hints hints;
+  hints.add({embedded}, "hidden", Sure::kWidth);
+  hints.add_product({embedded}, {hidden});
+  for (int norm = 0; norm < 2; ++norm) hints.add({hidden}, "hidden", Sure::kWidth);
+  hints.add_product({hidden}, {embedded});
+  hints.add({embedded}, "head_out", Sure::kLast);
+  const auto names = name_dims(table, hints);
+  EXPECT_EQ(names.at(hidden), "hidden");
+  EXPECT_EQ(names.at(embedded), "head_out");
+}
+
 TEST(NamingTest, WhatNobodyNamesIsNumbered) {
   DimTable table;
   const Var a = table.fresh(2), b = table.fresh(3);

@@ -83,53 +83,6 @@ ModelType deepseek_v2() {
           read_deepseek_v2};
 }
 
-// Reads Llama 4. Attention in chunks of n tokens sees n / 2 of them in the mean, so it is a window
-// of that size here, which does the same work.
-void read_llama4(ConfigReader& reader) {
-  read_rotary(reader);
-  read_experts(reader);
-  for (const char* key : {"attn_scale", "floor_scale", "moe_layers"}) reader.given(key);
-  const json interval = reader.value("no_rope_layer_interval"),
-             chunk = reader.value("attention_chunk_size");
-  const int64_t layers = reader.count("layers");
-  if (!interval.is_number_integer() || interval < 1)
-    return reader.unsupported("no_rope_layer_interval", interval, "1, 2, ...");
-  const json unturned = reader.value("no_rope_layers");
-  std::vector<bool> full = each_of(layers, interval.get<int64_t>());
-  if (unturned.is_array() && static_cast<int64_t>(unturned.size()) == layers) {
-    for (size_t i = 0; i < full.size(); ++i) full[i] = unturned[i] == 0;
-  }
-  if (std::count(full.begin(), full.end(), true) > 0)
-    reader.approximate("all blocks have rotary positions (no_rope_layers)");
-  if (!chunk.is_number_integer() || chunk < 2) {
-    if (!chunk.is_null()) reader.unsupported("attention_chunk_size", chunk, "null, 2, 3, ...");
-    return;
-  }
-  const int64_t window = chunk.get<int64_t>() / 2;
-  add_layer_windows(window, full_layers("chunked_attention", full, reader), reader);
-  reader.approximate(
-      fmt::format("attention in chunks of {} tokens is a window of {}, which does the same work",
-                  chunk.get<int64_t>(), window));
-}
-
-ModelType llama4() {
-  return {"llama4_text", "mixtral", "Llama4ForCausalLM",
-          with(decoder_rows(),
-               {same("intermediate_size", "shared_ffn"), same("intermediate_size_mlp", "dense_ffn"),
-                same("head_dim", "head_dim"), attention_bias(),
-                same("num_local_experts", "experts"), same("num_experts_per_tok", "top_k"),
-                same("interleave_moe_layer_step", "experts_every"), implied("normalize", "0"),
-                boolean("use_qk_norm", "qk_norm"),
-                near("use_qk_norm", {"false"},
-                     "norms of queries and keys have weights, and come before the rotation"),
-                near("attn_temperature_tuning", {"false"},
-                     "queries are not scaled by their position (attn_temperature_tuning {})"),
-                near("router_jitter_noise", {"0.0"}, "the router's input has no noise"),
-                always_near("a token's expert is weighed by a softmax behind it, not by a sigmoid "
-                            "before it")}),
-          read_llama4};
-}
-
 // ---- dense decoders
 
 ModelType nemotron() {
@@ -145,7 +98,7 @@ ModelType nemotron() {
 }  // namespace
 
 std::vector<ModelType> planned_decoders() {
-  std::vector<ModelType> types = {deepseek_v2(), llama4(), nemotron()};
+  std::vector<ModelType> types = {deepseek_v2(), nemotron()};
   for (ModelType& type : types) {
     if (type.unnamed.empty()) type.unnamed = "the names and layouts of its arrays";
   }

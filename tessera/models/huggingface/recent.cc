@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tessera/base/json_text.h"
 #include "tessera/models/huggingface/rows.h"
 
 namespace tessera::huggingface {
@@ -55,52 +56,58 @@ ModelType olmo2() {
           {"theta", "rope_scaling"}};
 }
 
-// Reads SmolLM 3. `no_rope_layers` has a 0 for each layer without rotary positions; without it every
-// no_rope_layer_interval-th layer has none.
-void read_smollm3(ConfigReader& reader) {
-  read_rotary(reader);
+// Reads which layers have no rotary positions. `no_rope_layers` has a 0 for each of them; without it
+// these are every no_rope_layer_interval-th layer. Returns them.
+std::vector<bool> add_unturned(ConfigReader& reader) {
   const json turned = reader.value("no_rope_layers"),
              interval = reader.value("no_rope_layer_interval");
   const int64_t layers = reader.count("layers");
   std::vector<bool> without(static_cast<size_t>(layers), false);
-  if (turned.is_array()) {
+  if (turned.is_array() && !turned.empty()) {
     if (static_cast<int64_t>(turned.size()) != layers) {
-      return reader.fail(fmt::format("no_rope_layers: expected a number for each of {} layers, "
-                                     "found {}",
-                                     layers, turned.size()));
+      reader.fail(fmt::format("no_rope_layers: expected a number for each of {} layers, found {}",
+                              layers, turned.size()));
+      return without;
     }
     for (size_t i = 0; i < without.size(); ++i) without[i] = turned[i] == 0;
   } else if (interval.is_number_integer() && interval >= 1) {
     without = each_of(layers, interval.get<int64_t>());
   } else {
-    return reader.unsupported("no_rope_layer_interval", interval, "1, 2, ...");
+    reader.unsupported("no_rope_layer_interval", interval, "1, 2, ...");
   }
   const auto first = std::find(without.begin(), without.end(), true);
-  if (first != without.end()) {
-    const int64_t every = first - without.begin() + 1;
-    reader.add("unturned_every", fmt::format("{}", every));
-    if (without != each_of(layers, every)) {
-      reader.approximate(
-          fmt::format("every {}th block has no rotary positions, not those of no_rope_layers",
-                      every));
-    }
+  if (first == without.end()) return without;
+  const int64_t every = first - without.begin() + 1;
+  reader.add("unturned_every", fmt::format("{}", every));
+  if (without != each_of(layers, every)) {
+    reader.approximate(fmt::format(
+        "every {}th block has no rotary positions, not those of no_rope_layers", every));
   }
-  const json uses = reader.value("use_sliding_window"), window = reader.value("sliding_window");
-  // Without layer_types, layers with positions have a window.
-  const bool windows = uses == true && !window.is_null();
-  const std::vector<bool> otherwise =
-      windows ? without : std::vector<bool>(static_cast<size_t>(layers), true);
-  const std::vector<bool> full = full_layers("sliding_attention", otherwise, reader);
-  if (windows) add_layer_windows(window, full, reader);
+  return without;
 }
 
-std::string write_smollm3(const Keys& keys, OrderedJson& out) {
+void write_unturned(const Keys& keys, OrderedJson& out) {
   const auto layers = number(of(keys, "layers")).get<int64_t>(),
              every = number(of(keys, "unturned_every")).get<int64_t>();
   OrderedJson turned = OrderedJson::array();
   for (const bool without : each_of(layers, every)) turned.push_back(without ? 0 : 1);
   out["no_rope_layers"] = turned;
   out["no_rope_layer_interval"] = every == 0 ? layers + 1 : every;
+}
+
+void read_smollm3(ConfigReader& reader) {
+  read_rotary(reader);
+  const std::vector<bool> without = add_unturned(reader);
+  const json uses = reader.value("use_sliding_window"), window = reader.value("sliding_window");
+  // Without layer_types, layers with positions have a window.
+  const bool windows = uses == true && !window.is_null();
+  const std::vector<bool> otherwise = windows ? without : std::vector<bool>(without.size(), true);
+  const std::vector<bool> full = full_layers("sliding_attention", otherwise, reader);
+  if (windows) add_layer_windows(window, full, reader);
+}
+
+std::string write_smollm3(const Keys& keys, OrderedJson& out) {
+  write_unturned(keys, out);
   out["use_sliding_window"] = !window_of(keys).is_null();
   out["sliding_window"] = window_of(keys);
   out["layer_types"] = layer_types_of(keys, "sliding_attention");
@@ -443,11 +450,152 @@ ModelType gpt_oss() {
           {"theta", "rope_scaling", "window", "full_every", "balance"}};
 }
 
+// Reads Llama 4. Its layers without positions attend to all tokens, the others to their chunk.
+void read_llama4(ConfigReader& reader) {
+  read_rotary(reader);
+  read_experts(reader);
+  const int64_t layers = reader.count("layers"), step = reader.count("experts_every");
+  const json mixtures = reader.value("moe_layers");
+  if (mixtures.is_array()) {
+    std::vector<bool> given(static_cast<size_t>(layers), false);
+    for (const json& layer : mixtures) {
+      if (layer.is_number_integer() && layer >= 0 && layer < layers)
+        given[layer.get<size_t>()] = true;
+    }
+    if (given != each_of(layers, step))
+      reader.approximate(fmt::format("every {}th block has experts, not those of moe_layers", step));
+  }
+  add_unturned(reader);
+  const json chunk = reader.value("attention_chunk_size"), tuned = reader.value("attn_temperature_tuning"),
+             floor = reader.value("floor_scale");
+  reader.given("attn_scale");
+  if (tuned == true && !reader.get("unturned_every").empty()) {
+    reader.add("scores_rise_at", reader.text_of("floor_scale", floor));
+    reader.add_for_planning(
+        "scores_rise_at", "0",
+        "queries are not scaled by their position (attn_temperature_tuning true)");
+  }
+  if (chunk.is_null()) return;
+  if (!chunk.is_number_integer() || chunk < 2)
+    return reader.unsupported("attention_chunk_size", chunk, "null, 2, 3, ...");
+  const int64_t unturned = reader.count("unturned_every");
+  const std::vector<bool> full =
+      full_layers("chunked_attention", each_of(layers, unturned), reader);
+  if (std::count(full.begin(), full.end(), true) == layers) return;
+  reader.add("chunk", chunk.dump());
+  const auto first = std::find(full.begin(), full.end(), true);
+  if (first == full.end()) return;
+  const int64_t every = first - full.begin() + 1;
+  reader.add("full_every", fmt::format("{}", every));
+  if (full != each_of(layers, every)) {
+    reader.approximate(
+        fmt::format("every {}th block attends to all tokens, not those of layer_types", every));
+  }
+}
+
+std::string write_llama4(const Keys& keys, OrderedJson& out) {
+  const bool rises = of(keys, "scores_rise_at") != "0", chunks = of(keys, "chunk") != "0";
+  if (!rises && of(keys, "unturned_every") != "0" &&
+      real_of(keys, "seq") >= 8192)
+    return "scores_rise_at above 0, found 0";
+  write_unturned(keys, out);
+  write_balance(keys, out);
+  out["attn_temperature_tuning"] = rises;
+  if (rises) out["floor_scale"] = number(of(keys, "scores_rise_at"));
+  out["attention_chunk_size"] = chunks ? number(of(keys, "chunk")) : json(nullptr);
+  Texts types;
+  const auto every = number(of(keys, "full_every")).get<int64_t>();
+  for (const bool full : each_of(number(of(keys, "layers")).get<int64_t>(), every))
+    types.emplace_back(full || !chunks ? "full_attention" : "chunked_attention");
+  out["layer_types"] = types;
+  return "";
+}
+
+ModelType llama4() {
+  return {"llama4_text",
+          "mixtral",
+          "Llama4ForCausalLM",
+          with(decoder_rows(),
+               {same("intermediate_size", "shared_ffn"), implied("shared_ffn", "=ffn"),
+                same("intermediate_size_mlp", "dense_ffn"),
+                same("head_dim", "head_dim"), attention_bias(),
+                same("num_local_experts", "experts"), same("num_experts_per_tok", "top_k"),
+                same("interleave_moe_layer_step", "experts_every"), implied("normalize", "0"),
+                implied("router", "sigmoid"), implied("weigh_before", "1"),
+                implied("rotary_pairs", "neighbours"),
+                {"use_qk_norm",
+                 "",
+                 "",
+                 false,
+                 {{"true", "qk_norm=1,qk_norm_over=turned"}, {"false", "qk_norm=0"}}},
+                must_be("router_jitter_noise", {"0.0"})}),
+          read_llama4,
+          write_llama4,
+          spell_rotary,
+          {"theta", "rope_scaling", "unturned_every", "scores_rise_at", "chunk", "full_every",
+           "balance"}};
+}
+
+// ---- state space
+
+// Reads Mamba-2: blocks of state space alone. Its heads are as many as make expand times its width.
+void read_mamba2(ConfigReader& reader) {
+  reader.add("pattern", "M");
+  const json expand = reader.value("expand"), width = reader.value("head_dim");
+  const int64_t heads = reader.count("ssm_heads"), hidden = reader.count("hidden");
+  if (!expand.is_number() || !width.is_number() ||
+      expand.get<double>() * static_cast<double>(hidden) !=
+          static_cast<double>(heads) * width.get<double>()) {
+    return reader.fail(fmt::format(
+        "expand: expected expand * hidden_size = num_heads * head_dim, found {} * {} and {} * {}",
+        shown(expand), hidden, heads, shown(width)));
+  }
+  for (const char* key : {"time_step_rank", "time_step_min", "time_step_max", "time_step_floor",
+                          "rescale_prenorm_residual", "residual_in_fp32"})
+    reader.given(key);  // they concern initial values, and streams in 16 bits
+}
+
+std::string write_mamba2(const Keys& keys, OrderedJson& out) {
+  const std::string& pattern = of(keys, "pattern");
+  if (pattern.find_first_not_of('M') != std::string::npos)
+    return fmt::format("a pattern of M alone, found {}", pattern);
+  if (of(keys, "mtp") != "0") return fmt::format("mtp=0, found {}", of(keys, "mtp"));
+  const double width = real_of(keys, "ssm_heads") * real_of(keys, "ssm_head_dim"),
+               expand = width / real_of(keys, "hidden");
+  if (expand != std::floor(expand))
+    return fmt::format("ssm_heads * ssm_head_dim as a multiple of hidden, found {}", width);
+  out["expand"] = std::llround(expand);
+  return "";
+}
+
+ModelType mamba2() {
+  return {"mamba2",
+          "nemotron_h",
+          "Mamba2ForCausalLM",
+          {same("num_hidden_layers", "layers"),
+           same("hidden_size", "hidden"), same("vocab_size", "vocab"),
+           same("num_heads", "ssm_heads"), same("head_dim", "ssm_head_dim"),
+           same("n_groups", "ssm_groups"), same("state_size", "state"),
+           same("conv_kernel", "conv"), same("chunk_size", "chunk"),
+           real("layer_norm_epsilon", "eps"), boolean("tie_word_embeddings", "tied"),
+           must_be("hidden_act", {"\"silu\""}), must_be("use_bias", {"false"}),
+           must_be("use_conv_bias", {"true"}),
+           must_be("time_step_limit", {R"([0.0, {"__float__": "Infinity"}])"}),
+           implied("heads", "1"), implied("kv_heads", "1")},
+          read_mamba2,
+          write_mamba2,
+          nullptr,
+          // Keys of blocks that the pattern does not have.
+          {"pattern", "heads", "kv_heads", "head_dim", "ffn", "experts", "top_k", "expert_ffn", "shared_ffn",
+           "latent", "balance", "z_loss", "mtp_pattern", "mtp_loss"}};
+}
+
 }  // namespace
 
 std::vector<ModelType> recent_decoders() {
   std::vector<ModelType> types = {phi3(), olmo2(),     smollm3(),     gemma2(),   gemma3(),
-                                  glm4(), qwen3_moe(), deepseek_v3(), glm4_moe(), gpt_oss()};
+                                  glm4(), qwen3_moe(), deepseek_v3(), glm4_moe(), gpt_oss(),
+                                  llama4(), mamba2()};
   // The row of a padding token would not be trained, and its default may lie outside of the table.
   for (ModelType& type : types) type.also = {{"pad_token_id", nullptr}};
   return types;

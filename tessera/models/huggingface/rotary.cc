@@ -50,12 +50,7 @@ void add_scaling(const RotaryType& type, const json& rotary, ConfigReader& reade
     }
     values.push_back(fmt::format("{}", static_cast<int64_t>(value)));
   }
-  // Our scaling needs high above low. Where they are equal (Llama 4), no frequencies lie between.
-  if (values.size() == 4 && values[1] == values[2]) {
-    reader.approximate("rotary frequencies are not scaled (low_freq_factor = high_freq_factor)");
-  } else if (!values.empty()) {
-    reader.add("rope_scaling", join(values, "-"));
-  }
+  if (!values.empty()) reader.add("rope_scaling", join(values, "-"));
 }
 
 // Adds the values of our key rope_scaling of YaRN, and what it changes of attention's scores: both

@@ -116,9 +116,32 @@ Kernel scatter_max(const KernelCall& call) {
   });
 }
 
+// Prepares the kernel of cumsum on int64.
+Kernel cumsum_of_integers(const KernelCall& call) {
+  auto order = op_dims(call.op->annotation.inputs[0]);
+  const int dim = call.op->annotation.find(call.op->text("dim"));
+  std::erase(order, dim);
+  order.push_back(dim);
+  const Array x = input_along(call, 0, order), y = output_along(call, 0, order);
+  const Nest<2> nest({&y, &x}, order.size() - 1);
+  const bool reverse = call.op->integer("reverse") != 0;
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(int64_t));
+  return [=, n = x.shape.back(), in = x.strides.back() * kBytes, out = y.strides.back() * kBytes] {
+    nest.each([&](const std::array<std::byte*, 2>& at) {
+      int64_t sum = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        const int64_t k = reverse ? n - 1 - i : i;
+        sum += *reinterpret_cast<const int64_t*>(at[1] + k * in);
+        *reinterpret_cast<int64_t*>(at[0] + k * out) = sum;
+      }
+    });
+  };
+}
+
 // Prepares the kernel with input x, attributes (dim, reverse) and output y. Sums in the compute
-// type (float or double).
+// type (float or double), and int64 as such.
 Kernel cumsum(const KernelCall& call) {
+  if (call.outputs[0].dtype == DType::kInt64) return cumsum_of_integers(call);
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     auto order = op_dims(call.op->annotation.inputs[0]);
     const int dim = call.op->annotation.find(call.op->text("dim"));

@@ -242,10 +242,31 @@ Kernel in_evaluation(const KernelCall& call) {
   };
 }
 
+// Prepares the kernel of `where` whose values are int64.
+Kernel choose_integers(const KernelCall& call) {
+  const auto order = op_dims(call.op->annotation.outputs[0]);
+  const bool has_b = call.inputs.size() > 2;
+  const Array y = call.outputs[0], c = input_along(call, 0, order), a = input_along(call, 1, order),
+              b = has_b ? input_along(call, 2, order) : a;
+  const Nest<4> nest({&y, &c, &a, &b}, y.shape.size());
+  const NotZero is_set(c.dtype);
+  const bool chosen = call.op->integer("negate") == 0;
+  const auto otherwise = static_cast<int64_t>(call.op->number("otherwise"));
+  return [=] {
+    nest.each([&](const std::array<std::byte*, 4>& at) {
+      const auto value = [&](size_t i) { return *reinterpret_cast<const int64_t*>(at[i]); };
+      *reinterpret_cast<int64_t*>(at[0]) = is_set(at[1]) == chosen ? value(2)
+                                           : has_b                 ? value(3)
+                                                                   : otherwise;
+    });
+  };
+}
+
 // Prepares the kernel of `where` with inputs (c, a[, b]), attributes (otherwise, negate) and output
 // y. y is a where c is not 0, and elsewhere b, or `otherwise` if the call has no b. With `negate`
 // the two cases change places.
 Kernel choose(const KernelCall& call) {
+  if (call.outputs[0].dtype == DType::kInt64) return choose_integers(call);
   return with_compute_type(call.outputs[0].dtype, [&]<class A>() -> Kernel {
     const auto order = op_dims(call.op->annotation.outputs[0]);
     const bool has_b = call.inputs.size() > 2;

@@ -89,7 +89,7 @@ void random_row(const Init& init, const Philox& philox, int64_t first, int64_t n
 }
 
 // Scales a frequency of rotary embeddings for longer sequences. `sizes` is (factor, low, high,
-// positions). A frequency with at most `low` waves in `positions` positions is divided by the
+// positions), where low may equal high. A frequency with at most `low` waves in `positions` positions is divided by the
 // factor; one with at least `high` waves stays; between these the result is interpolated linearly.
 // If `sizes` has only the factor, all frequencies are divided; if it is empty, none.
 double scaled_frequency(double frequency, const std::vector<int64_t>& sizes) {
@@ -98,7 +98,8 @@ double scaled_frequency(double frequency, const std::vector<int64_t>& sizes) {
   if (sizes.size() == 1) return frequency / factor;
   const auto low = static_cast<double>(sizes[1]), high = static_cast<double>(sizes[2]);
   const double waves = static_cast<double>(sizes[3]) * frequency / (2 * std::numbers::pi);
-  const double share = std::clamp((waves - low) / (high - low), 0.0, 1.0);
+  const double share = low == high ? (waves >= high ? 1.0 : 0.0)
+                                   : std::clamp((waves - low) / (high - low), 0.0, 1.0);
   return (1 - share) * frequency / factor + share * frequency;
 }
 

@@ -1,0 +1,146 @@
+#include "tessera/import/dcp/saved.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "tessera/base/array_bytes.h"
+#include "tessera/base/box.h"
+#include "tessera/base/one_line.h"
+#include "tessera/import/dcp/pickle.h"
+
+namespace tessera::dcp {
+namespace {
+
+using Kind = PickleValue::Kind;
+
+constexpr std::array<std::pair<const char*, DType>, 8> kStorages{{
+    {"DoubleStorage", DType::kFloat64},
+    {"FloatStorage", DType::kFloat32},
+    {"BFloat16Storage", DType::kBFloat16},
+    {"HalfStorage", DType::kFloat16},
+    {"LongStorage", DType::kInt64},
+    {"IntStorage", DType::kInt32},
+    {"ByteStorage", DType::kUInt8},
+    {"BoolStorage", DType::kBool},
+}};
+
+const std::set<std::string>& tensor_classes() {
+  static const std::set<std::string> names = [] {
+    std::set<std::string> out{"torch._utils _rebuild_tensor_v2", "collections OrderedDict",
+                              "torch Size"};
+    for (const auto& [name, dtype] : kStorages) out.insert(fmt::format("torch {}", name));
+    return out;
+  }();
+  return names;
+}
+
+struct Saved {
+  std::map<std::string, Range> entries;
+  Pickle pickle;
+};
+
+Result<Saved> open_saved(const File& file, int64_t offset, int64_t length) {
+  TESSERA_TRY(auto entries, entries_of(file, offset, length));
+  const auto data = entries.find("data.pkl");
+  if (data == entries.end() || data->second.bytes > kMostPickleBytes) {
+    return invalid_input(fmt::format(
+        "{}: bytes {} to {}: expected an archive of torch.save, found none with a data.pkl",
+        file.path(), offset, offset + length));
+  }
+  TESSERA_TRY(const std::string bytes, file.text(data->second.begin, data->second.bytes));
+  TESSERA_TRY(Pickle pickle, Pickle::parse(bytes, tensor_classes(), file.path()));
+  return Saved{std::move(entries), std::move(pickle)};
+}
+
+}  // namespace
+
+bool SavedTensor::in_order() const {
+  int64_t stride = 1;
+  for (size_t d = shape.size(); d-- > 0;) {
+    if (shape[d] != 1 && strides[d] != stride) return false;
+    stride *= shape[d];
+  }
+  return true;
+}
+
+Result<SavedTensor> find_saved(const File& file, int64_t offset, int64_t length) {
+  TESSERA_TRY(const Saved saved, open_saved(file, offset, length));
+  const auto error = [&](const std::string& expected, const std::string& found) {
+    return invalid_input(fmt::format("{}: bytes {} to {}: expected {}, found {}", file.path(),
+                                     offset, offset + length, expected, short_line(found)));
+  };
+  // _rebuild_tensor_v2(storage, first element, sizes, strides, ...)
+  const PickleValue& root = saved.pickle.root();
+  const PickleValue* storage = saved.pickle.item(root, 0);
+  const PickleValue* first = saved.pickle.item(root, 1);
+  const PickleValue* sizes = saved.pickle.item(root, 2);
+  const PickleValue* strides = saved.pickle.item(root, 3);
+  if (root.text != "torch._utils _rebuild_tensor_v2" || strides == nullptr ||
+      storage->kind != Kind::kPersistent || first->kind != Kind::kInt)
+    return error("a tensor", "something else");
+  // ("storage", class, key, device, elements)
+  const PickleValue* named = saved.pickle.item(*storage, 0);
+  const PickleValue* type = saved.pickle.item(*named, 1);
+  const PickleValue* key = saved.pickle.item(*named, 2);
+  if (key == nullptr || key->kind != Kind::kText || type->kind != Kind::kClass)
+    return error("a storage of the tensor", "something else");
+  SavedTensor tensor;
+  bool known_type = false;
+  for (const auto& [name, dtype] : kStorages) {
+    if (type->text != fmt::format("torch {}", name)) continue;
+    tensor.dtype = dtype;
+    known_type = true;
+  }
+  const auto shape = saved.pickle.integers(*sizes), steps = saved.pickle.integers(*strides);
+  if (!known_type || !shape || !steps || shape->size() != steps->size())
+    return error("sizes and strides of the tensor", "something else");
+  tensor.shape = *shape;
+  tensor.strides = *steps;
+  const auto data = saved.entries.find("data/" + key->text);
+  if (data == saved.entries.end())
+    return error(fmt::format("an entry data/{}", short_line(key->text)), "none");
+  const int64_t width = dtype_bytes(tensor.dtype);
+  // The byte behind the last element, checked for overflow.
+  int64_t last = first->integer, begin = 0;
+  bool good = last >= 0 && !__builtin_mul_overflow(last, width, &begin) &&
+              array_bytes(tensor.dtype, tensor.shape).has_value();
+  bool empty = false;
+  for (size_t d = 0; good && d < tensor.shape.size(); ++d) {
+    int64_t more = 0;
+    empty = empty || tensor.shape[d] == 0;
+    good = tensor.strides[d] >= 0 && tensor.shape[d] >= 0 &&
+           !__builtin_mul_overflow(std::max<int64_t>(tensor.shape[d] - 1, 0), tensor.strides[d],
+                                   &more) &&
+           !__builtin_add_overflow(last, more, &last);
+  }
+  if (!good || (!empty && last >= data->second.bytes / width)) {
+    return error(fmt::format("elements inside the {} bytes of data/{}", data->second.bytes,
+                             short_line(key->text)),
+                 "some outside");
+  }
+  tensor.begin = data->second.begin + begin;
+  return tensor;
+}
+
+std::vector<double> saved_numbers(const File& file, int64_t offset, int64_t length) {
+  const auto saved = open_saved(file, offset, length);
+  std::vector<double> out;
+  if (!saved) return out;
+  const auto add = [&](const PickleValue& value) {
+    if (value.kind == Kind::kFloat) out.push_back(value.number);
+    if (value.kind == Kind::kInt || value.kind == Kind::kBool)
+      out.push_back(static_cast<double>(value.integer));
+  };
+  const PickleValue& root = saved->pickle.root();
+  add(root);
+  if (root.kind == Kind::kTuple || root.kind == Kind::kList) {
+    for (const uint32_t item : root.items) add(saved->pickle.at(item));
+  }
+  return out;
+}
+
+}  // namespace tessera::dcp

@@ -1,0 +1,231 @@
+"""tessera checkpoint convert beside PyTorch: what FSDP2 and tensor parallelism on gloo ranks have saved by torch.distributed.checkpoint
+is converted, trained on under other plans, and written back; PyTorch's own loader says what is in the folders.
+
+Usage: dcp_test.py TESSERA [unittest options]
+"""
+import json
+import os
+import pathlib
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import warnings
+
+import numpy
+import torch
+from safetensors.torch import load_file
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+import worker
+
+warnings.simplefilter("ignore")
+TESSERA = ""
+WORKER = pathlib.Path(__file__).with_name("worker.py")
+
+
+def torchrun(ranks, *arguments):
+    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", WORKER,
+                           *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"})
+    if done.returncode != 0:
+        raise AssertionError(done.stderr[-3000:])
+    return done.stdout
+
+
+def flat(value, name=""):
+    """A state_dict as a flat one; lists of names in order."""
+    if isinstance(value, dict):
+        return {k: v for key, one in value.items() for k, v in flat(one, f"{name}/{key}").items()}
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return {k: v for i, one in enumerate(value) for k, v in flat(one, f"{name}/{i}").items()}
+    return {name: sorted(value) if isinstance(value, list) else value}
+
+
+def state_of(folder):
+    """What PyTorch reads in a folder."""
+    with tempfile.TemporaryDirectory() as scratch:
+        dcp_to_torch_save(folder, f"{scratch}/state.pt")
+        return flat(torch.load(f"{scratch}/state.pt", weights_only=False))
+
+
+class Dcp(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.scratch = tempfile.TemporaryDirectory(prefix="tessera_dcp_test_")
+        cls.addClassCleanup(cls.scratch.cleanup)
+        cls.folder = pathlib.Path(cls.scratch.name)
+        cls.config = cls.folder / "config.json"
+        cls.config.write_text(json.dumps(worker.CONFIG), encoding="utf-8")
+        torchrun(3, "fsdp", cls.folder / "fsdp")
+        torchrun(4, "tp_fsdp", cls.folder / "tp_fsdp")
+
+    def run_tessera(self, *arguments):
+        return subprocess.run([TESSERA, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120)
+
+    def tessera(self, *arguments):
+        done = self.run_tessera(*arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def convert(self, origin, target, *more):
+        return json.loads(self.tessera("checkpoint", "convert", origin, target, "--json", *more))
+
+    def assert_same_state(self, found, right):
+        self.assertEqual(set(found), set(right))
+        for name, value in right.items():
+            if isinstance(value, torch.Tensor):
+                self.assertEqual(found[name].dtype, value.dtype, name)
+                self.assertTrue(torch.equal(found[name], value), name)
+            else:
+                self.assertEqual(found[name], value, name)
+
+    def test_there_and_back_is_equal_to_the_bit(self):
+        """Values, AdamW's state and settings, under plans and numbers of files that have nothing to do with the ranks that saved."""
+        for name, plan, files in (("fsdp", "megatron(tp=2,dp=2)", 2), ("tp_fsdp", "fsdp(dp=3)", 5)):
+            with self.subTest(name):
+                ours, back = self.folder / f"{name}_ours", self.folder / f"{name}_back"
+                done = self.convert(self.folder / name, ours, "--model", self.config, "--plan", plan)
+                self.assertEqual((done["from"], done["to"], done["step"]), ("dcp", "tessera", worker.STEPS))
+                self.tessera("checkpoint", "verify", ours)
+                self.convert(ours, back, "--format", "dcp", "--plan", f"fsdp(dp={files})", "--model", self.config)
+                self.assertEqual(len(list(back.glob("*.distcp"))), files)
+                self.assert_same_state(state_of(back), state_of(self.folder / name))
+
+    def test_weights_for_transformers(self):
+        """Bit-equal arrays under the names of the config.json, from both sorts of ranks."""
+        for name in ("fsdp", "tp_fsdp"):
+            out = self.folder / f"{name}_hf"
+            done = self.convert(self.folder / name, out, "--format", "hf", "--model", self.config)
+            self.assertEqual(done["notes"], ["a Hugging Face folder has no place for the optimizer's state"])
+            found = load_file(out / "model.safetensors")
+            right = {key.removeprefix("/model/"): value for key, value in state_of(self.folder / name).items()
+                     if key.startswith("/model/")}
+            self.assertEqual(set(found), set(right))
+            for key, value in right.items():
+                self.assertTrue(torch.equal(found[key], value), key)
+
+    def test_the_layout_of_safetensors(self):
+        """The same run saved in the other layout, which PyTorch writes and does not read back."""
+        torchrun(3, "fsdp", self.folder / "plain", "safetensors")
+        for name in ("plain", "fsdp"):
+            self.convert(self.folder / name, self.folder / f"{name}_layout", "--model", self.config)
+            self.convert(self.folder / f"{name}_layout", self.folder / f"{name}_layout_back", "--model", self.config)
+        self.assert_same_state(state_of(self.folder / "plain_layout_back"), state_of(self.folder / "fsdp_layout_back"))
+
+    def test_a_run_goes_on_as_pytorch_goes_on(self):
+        """Losses and parameters after further steps under another plan; what is written back, PyTorch loads on 3 ranks of FSDP2."""
+        ours = self.folder / "goes_on"
+        self.convert(self.folder / "fsdp", ours, "--model", self.config, "--seed", 5)
+        tokens, targets = worker.data()
+        numpy.save(self.folder / "tokens.npy", tokens.numpy())
+        numpy.save(self.folder / "targets.npy", targets.numpy())
+        adamw = worker.ADAMW
+        run = self.folder / "run.toml"
+        run.write_text(f"""model = "{self.config}"
+data = {{ arrays = {{ tokens = "{self.folder}/tokens.npy", targets = "{self.folder}/targets.npy" }} }}
+batch = {worker.BATCH}
+seed = 5
+steps = {worker.STEPS + worker.MORE}
+plan = "megatron(tp=2,dp=2,zero=1)"
+checkpoint = {{ dir = "{ours}", every = {worker.MORE} }}
+optimizer = {{ lr = {adamw["lr"]}, min_lr = {adamw["lr"]}, warmup = 0, beta1 = {adamw["betas"][0]}, beta2 = {adamw["betas"][1]}, \
+eps = {adamw["eps"]}, weight_decay = 0, clip = 0 }}
+""", encoding="utf-8")
+        lines = [json.loads(line) for line in self.tessera("train", run, "--resume", "--json").splitlines()]
+        losses = [line["loss"] for line in lines if "loss" in line]
+        right = json.loads(torchrun(1, "continue", self.folder / "fsdp"))
+        self.assertEqual(len(losses), worker.MORE)
+        for found, expected in zip(losses, right, strict=True):
+            self.assertAlmostEqual(found, expected, delta=2e-6 * expected)
+        back = self.folder / "goes_on_back"
+        done = self.convert(ours, back, "--format", "dcp", "--plan", "fsdp(dp=2)", "--model", self.config)
+        self.assertEqual(done["step"], worker.STEPS + worker.MORE)
+        found, expected = state_of(back), state_of(f"{self.folder}/fsdp.continued")
+        self.assertEqual(set(found), set(expected))
+        for name, value in expected.items():
+            if isinstance(value, torch.Tensor):
+                self.assertLessEqual((found[name] - value).abs().max(), 1e-5 * (1 + value.abs().max()), name)
+        torchrun(3, "reload", back)
+        self.assert_same_state(state_of(f"{back}.again"), found)
+
+    def expect_refusal(self, expected, origin, *more):
+        """One line, exit code 2, and nothing is written."""
+        out = self.folder / "refused"
+        done = self.run_tessera("checkpoint", "convert", origin, out, *more)
+        self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
+        self.assertRegex(done.stderr, rf"^tessera: {expected}\n$")
+        self.assertEqual(done.stderr.count("\n"), 1)
+        self.assertFalse(out.exists(), "something was left")
+        self.assertEqual(list(self.folder.glob("refused*")), [])
+
+    def changed(self, name, change):
+        """A copy of the folder of FSDP2 with another .metadata, or with whatever `change` does to it."""
+        copy = self.folder / name
+        shutil.copytree(self.folder / "fsdp", copy)
+        change(copy)
+        return copy
+
+    def test_bad_folders(self):
+        model = ("--model", self.config)
+
+        def repickle(change):
+            def apply(folder):
+                with open(folder / ".metadata", "rb") as file:
+                    metadata = pickle.load(file)
+                change(metadata)
+                with open(folder / ".metadata", "wb") as file:
+                    pickle.dump(metadata, file)
+            return apply
+
+        self.expect_refusal(r".*expected --model, .*", self.folder / "fsdp")
+        missing = self.changed("missing", repickle(lambda m: m.state_dict_metadata.pop("model.lm_head.weight")))
+        self.expect_refusal(r".*/missing: 'lm_head.weight': expected \[37, 24\] \(head.weight\), found none", missing, *model)
+        lost = self.changed("lost", repickle(lambda m: m.state_dict_metadata["model.lm_head.weight"].chunks.pop()))
+        self.expect_refusal(r".*/lost/\.metadata: model\.lm_head\.weight: expected boxes of 888 elements in all, found 624", lost,
+                            *model)
+        state = self.changed("state", repickle(lambda m: m.state_dict_metadata.pop("optim.state.lm_head.weight.exp_avg")))
+        self.expect_refusal(r".*/state: exp_avg: 'lm_head.weight': expected \[37, 24\] \(head.weight\), found none", state, *model)
+        other = self.folder / "other.json"
+        other.write_text(json.dumps({**worker.CONFIG, "hidden_size": 32}), encoding="utf-8")
+        self.expect_refusal(r".*/fsdp: 'model.embed_tokens.weight': expected \[37, 32\] .*found \[37, 24\]", self.folder / "fsdp",
+                            "--model", other)
+        self.expect_refusal(r".*/fsdp: expected the model's arrays, as '.*', found none of them among 84 tensors: .*",
+                            self.folder / "fsdp", "--model", "gpt:layers=1,hidden=8,heads=2,seq=4,vocab=11")
+
+        def torn(folder):
+            file = folder / "__1_0.distcp"
+            file.write_bytes(file.read_bytes()[:-1000])
+        self.expect_refusal(r".*/torn/__1_0\.distcp: '.*': expected \d+ bytes at byte \d+, found \d+ in all: the file is torn",
+                            self.changed("torn", torn), *model)
+        self.expect_refusal(r".*/gone/__2_0\.distcp: expected a file that can be read, found .*",
+                            self.changed("gone", lambda folder: (folder / "__2_0.distcp").unlink()), *model)
+
+        def overwritten(folder):
+            file = folder / "__0_0.distcp"
+            file.write_bytes(bytes(len(file.read_bytes())))
+        self.expect_refusal(r".*/zeros/__0_0\.distcp: .*", self.changed("zeros", overwritten), *model)
+
+    def test_a_foreign_class_is_not_called(self):
+        ran = self.folder / "ran"
+
+        class Foreign:
+            def __reduce__(self):
+                return os.system, (f"touch {ran}",)
+
+        def write(folder):
+            (folder / ".metadata").write_bytes(pickle.dumps(Foreign()))
+        self.expect_refusal(r".*/foreign/\.metadata: byte \d+ of the pickle: expected only classes of a checkpoint, found "
+                            r"posix\.system", self.changed("foreign", write), "--model", self.config)
+        with open(self.folder / "foreign/.metadata", "wb") as file:
+            pickle.dump({"a": 1}, file)
+        self.expect_refusal(r".*/foreign/\.metadata: expected the class Metadata, found another value", self.folder / "foreign",
+                            "--model", self.config)
+        self.assertFalse(ran.exists())
+
+
+if __name__ == "__main__":
+    TESSERA = sys.argv.pop(1)
+    unittest.main()
