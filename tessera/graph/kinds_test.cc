@@ -122,7 +122,8 @@ TEST(KindsTest, ErrorsSayWhatWasExpectedAndWhatWasFound) {
       {"cast",
        {"a=2"},
        {{"dtype", "int64"}},
-       "expected a cast of a floating dtype or int64 to a floating dtype, found 'x0' [a=2] float32 to int64",
+       "expected a cast of a floating dtype or int64 to a floating dtype, found 'x0' [a=2] float32 "
+       "to int64",
        {}},
       {"dropout", {"a=2"}, {{"p", 1}, {"key", "k"}}, "expected 0 <= p < 1, found 1", {}},
       {"sinusoid_add",
@@ -242,7 +243,8 @@ TEST(KindsTest, ErrorsSayWhatWasExpectedAndWhatWasFound) {
       {"rotary",
        {"b=2 seq=3 d=4", "seq=3 half=3", "seq=3 half=3"},
        {},
-       "expected cos with dims (a dim of x, at most half of the last dim of x) for x 'x0' [b=2, seq=3, "
+       "expected cos with dims (a dim of x, at most half of the last dim of x) for x 'x0' [b=2, "
+       "seq=3, "
        "d=4] float32, found 'x1' [seq=3, half=3] float32",
        {}},
       {"reduce_sum",

@@ -322,7 +322,8 @@ inline std::vector<KindCase> imported_errors() {
       {"where",
        {"bool h=4", "h=4", "bfloat16 h=4"},
        {},
-       "expected values of one dtype, floating or int64, found 'x1' [h=4] float32 and 'x2' [h=4] bfloat16",
+       "expected values of one dtype, floating or int64, found 'x1' [h=4] float32 and 'x2' [h=4] "
+       "bfloat16",
        {}},
       {"clamp", {"a=2"}, {{"min", 2}, {"max", 1}}, "expected min <= max, found 2 and 1", {}},
       {"gather",

@@ -443,9 +443,10 @@ class Sound(nn.Module):
         scores = torch.baddbmm(torch.ones(1, 1, x.shape[1]).to(x), x, x.transpose(1, 2), beta=0.5, alpha=0.25)
         scores = scores - scores.max(dim=-1, keepdim=True).values.detach() + F.logsigmoid(scores)
         most, place = x.max(dim=1)
-        x = torch.softmax(scores, -1) @ x + (place * 0.01).unsqueeze(1)
+        x = torch.softmax(scores, -1) @ x + (place.to(x.dtype) * 0.01).unsqueeze(1)
         x = x / torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        return F.cross_entropy(self.head(x.mean(1) + most), targets)
+        mixed = torch.einsum("bsc, btc, td -> bd", x, torch.tanh(x), self.head.weight.new_ones(x.shape[1], x.shape[2]))
+        return F.cross_entropy(self.head(x.mean(1) + most + 0.1 * mixed), targets) + torch.einsum("ij,jk", most, self.head.weight.T).pow(2).mean()
 
 
 class GroupedInput(nn.Module):

@@ -53,8 +53,8 @@ class Models(Pt2Case):
 
 
     def test_inputs_have_the_shape_of_the_module(self):
-        """Also where ops see their dims in parts: channels in groups, pixels of patches."""
-        for name, shapes in (("grouped_input", ["[batch=8, im_1=4, height=12, width=8]"]), ("windows", ["[batch=8, ", ", height=8, width=8]"])):
+        """Also where ops see their dims in parts: pixels of patches."""
+        for name, shapes in (("grouped_input", ["[batch=8, channels=4, height=12, width=8]"]), ("windows", ["[batch=8, ", ", height=8, width=8]"])):
             with self.subTest(name):
                 self.folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder.parent, prefix="tessera_import_test_"))
                 self.addCleanup(shutil.rmtree, self.folder)

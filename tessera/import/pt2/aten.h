@@ -20,6 +20,7 @@ using Rows = std::map<std::string_view, Row>;  // by the op's name: "linear" for
 Rows pointwise_rows();
 Rows shape_rows();
 Rows product_rows();
+Rows convolution_rows();
 Rows attention_rows();
 Rows norm_rows();
 Rows loss_rows();

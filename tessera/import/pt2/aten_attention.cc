@@ -130,6 +130,11 @@ Status read_mask(const Call& call, Attention& a) {
     }
   }
   if (bias.dims.size() < 2) return invalid_input("expected a mask of at least 2 dims");
+  if (known == nullptr) {  // its keys may be places of the sequence of its queries
+    const size_t last = bias.dims.size() - 1;
+    bias = lowering.retarget(bias, last, call.dims().list(lowering.size(bias, last)));
+    lowering.hints().add(bias.dims[last], "kv", Sure::kRole);
+  }
   for (size_t from_end = 2; from_end <= std::min(rank, bias.dims.size()); ++from_end) {
     const size_t d = bias.dims.size() - from_end;
     if (lowering.size(bias, d) != 1 && !lowering.align(a.q, rank - from_end, bias, d))

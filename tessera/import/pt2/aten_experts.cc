@@ -313,8 +313,8 @@ class RoutedNode {
     return {};
   }
 
-  // Lowers an op that does the same to each row. What it makes of the zeros in empty slots must be
-  // finite, and so must its derivative there.
+  // Lowers an op that does the same to each row. It must be finite for the zeros in empty slots, and so
+  // must its derivative there.
   Status by_rows() {
     static const std::set<std::string_view> element_wise = {
         "add",  "add_",  "sub",     "mul",   "mul_", "neg", "relu",    "silu",      "gelu",

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "tessera/import/pt2/aten.h"
 
@@ -193,6 +194,36 @@ Result<std::optional<Value>> known_places(const Call& call, const Value& x, size
   return std::optional(std::move(y));
 }
 
+// Makes x[a, b, ..] where each index counts all places of its dim along a dim of its own (as a mask is
+// read by arange(n)[:, None] and arange(m)[None, :]): a view of x. Returns nothing if it is another
+// index.
+std::optional<Value> crossed(const Call& call, const Value& x, const TensorsArg& indices) {
+  const TensorMeta* const meta = call.output_meta();
+  Lowering& lowering = call.lowering();
+  if (meta == nullptr || indices.names.empty()) return std::nullopt;
+  const size_t behind = x.dims.size() - indices.names.size();
+  if (meta->sizes.size() < behind) return std::nullopt;
+  const size_t rank = meta->sizes.size() - behind;
+  Value y = x;
+  y.dims.assign(rank, Vars{});
+  std::set<size_t> taken;
+  for (size_t d = 0; d < indices.names.size(); ++d) {
+    const Lowering::Item* const item = lowering.item(indices.names[d]);
+    const auto* const known = item == nullptr ? nullptr : std::get_if<Constant>(item);
+    if (known == nullptr || known->shape.size() > rank) return std::nullopt;
+    const Constant once = without_repeats(*known);
+    if (!counts_up(once) || once.elements() != lowering.size(x, d)) return std::nullopt;
+    for (size_t p = 0; p < once.shape.size(); ++p) {
+      if (once.shape[p] != once.elements() || once.elements() == 1) continue;
+      const size_t at = rank - once.shape.size() + p;
+      if (!taken.insert(at).second) return std::nullopt;
+      y.dims[at] = x.dims[d];
+    }
+  }
+  y.dims.insert(y.dims.end(), x.dims.end() - static_cast<std::ptrdiff_t>(behind), x.dims.end());
+  return lowering.repeated(std::move(y), meta->sizes);
+}
+
 // Lowers x[:, .., ids, ..]: an index into one dim, after dims that are not indexed or whose index
 // counts from 0 up, as x[arange(n), ids] for n samples.
 Status row_index(const Call& call) {
@@ -202,6 +233,10 @@ Status row_index(const Call& call) {
       given == call.node().arguments.end() ? nullptr : std::get_if<TensorsArg>(&given->second);
   if (names == nullptr || names->names.size() > x.dims.size())
     return invalid_input("argument 'indices': expected at most one tensor for each dim");
+  if (std::optional<Value> y = crossed(call, x, *names)) {
+    call.set(std::move(*y));
+    return {};
+  }
   Lowering& lowering = call.lowering();
   std::optional<size_t> indexed;
   std::vector<size_t> counted;

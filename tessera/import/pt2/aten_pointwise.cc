@@ -202,7 +202,14 @@ Value causal(const Call& call, const Value& x) {
     const Vars keys = e.dims().leaves(scores.dims.back());
     std::erase_if(order, [&](Var leaf) { return holds(keys, leaf); });
     order.insert(order.end(), keys.begin(), keys.end());
-    const Emitter::Slot in = e.exactly(scores, order);
+    Emitter::Slot in = e.exactly(scores, order);
+    // The kind finds its dims by their names, which may be those of another sequence here.
+    const Vars queries = e.dims().leaves(scores.dims[scores.dims.size() - 2]);
+    for (const auto& [leaves, name] : {std::pair(keys, "kv"), std::pair(queries, "seq")}) {
+      if (leaves.size() == 1 && e.name(leaves[0]) != name)
+        in.id = e.op("rename", {in.id}, {{"from", e.name(leaves[0])}, {"to", std::string(name)}},
+                     "rename");
+    }
     e.define(slot, {e.op("causal_mask", {in.id}), in.dims});
   });
   return y;
@@ -368,12 +375,24 @@ Operands common_operands(Emitter& emitter, const std::vector<Value>& operands, c
   return out;
 }
 
+namespace {
+
+// Returns whether the kind takes operands of these dtypes.
+bool takes(const std::string& kind, const std::vector<Value>& operands, Attributes attributes) {
+  GraphBuilder scalars("scalars");
+  std::vector<TensorId> inputs;
+  for (const Value& x : operands)
+    inputs.push_back(scalars.input(std::to_string(inputs.size()), {}, graph_dtype(x.dtype)));
+  return infer_op(scalars.graph(), kind, inputs, attributes).has_value();
+}
+
+}  // namespace
+
 Result<Value> pointwise(const Call& call, std::string name, std::string kind,
                         std::vector<Value> operands, Attributes attributes) {
   Lowering& lowering = call.lowering();
   const DType dtype = operands.back().dtype;
-  if (!is_floating(dtype) && kind != "add" && kind != "sub" && kind != "mul" && kind != "equal" &&
-      kind != "where" && kind != "cast") {
+  if (!is_floating(dtype) && !takes(kind, operands, attributes)) {
     return invalid_input(fmt::format(
         "an op without a counterpart: expected a floating dtype, found {}", dtype_name(dtype)));
   }

@@ -23,8 +23,9 @@ TEST(AtenTest, TheGuideListsTheOpsOfTheTable) {
     if (!pieces[i].ends_with('.')) listed.insert(pieces[i]);
   }
   std::set<std::string> known;
-  for (const Rows& rows : {pointwise_rows(), shape_rows(), product_rows(), attention_rows(),
-                           norm_rows(), loss_rows(), integer_rows(), expert_rows()}) {
+  for (const Rows& rows :
+       {pointwise_rows(), shape_rows(), product_rows(), convolution_rows(), attention_rows(),
+        norm_rows(), loss_rows(), integer_rows(), expert_rows()}) {
     for (const auto& [name, row] : rows) {
       EXPECT_TRUE(known.insert(std::string(name)).second) << name << " is in two tables";
       EXPECT_EQ(find_row(name), row);

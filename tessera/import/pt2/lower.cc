@@ -38,8 +38,8 @@ std::string constant_name(std::string_view node) { return fmt::format("constants
 Row find_row(std::string_view name) {
   static const Rows table = [] {
     Rows all;
-    for (Rows rows : {pointwise_rows(), shape_rows(), product_rows(), attention_rows(), norm_rows(),
-                      loss_rows(), integer_rows(), expert_rows()})
+    for (Rows rows : {pointwise_rows(), shape_rows(), product_rows(), convolution_rows(),
+                      attention_rows(), norm_rows(), loss_rows(), integer_rows(), expert_rows()})
       all.merge(rows);
     return all;
   }();

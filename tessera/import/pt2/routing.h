@@ -17,7 +17,7 @@
 
 namespace tessera::pt2 {
 
-// What a top k chose.
+// The choices of a top k.
 struct Routing {
   Value slot;  // int64 [batch, seq, choice]: the slot of each choice of a token
   Vars batch, seq, choice, experts, capacity;

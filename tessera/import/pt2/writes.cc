@@ -83,46 +83,56 @@ Status Lowering::write_back(const Call& call) {
     const auto last = last_readers_.find(tensor);
     return last == last_readers_.end() || last->second > now;
   };
-  std::string tensor = call.tensor_name(call.has("input") ? "input" : "self");
+  const std::string& changed = call.tensor_name(call.has("input") ? "input" : "self");
   const auto made = items_.find(call.node().outputs.empty() ? "" : call.node().outputs[0]);
-  if (tensor.empty() || made == items_.end()) return {};
-  Item value = made->second;
-  while (true) {
-    if (read_later(tensor)) {
-      items_[tensor] = value;
-      memory_.renew(tensor);
-    }
-    const auto maker = makers_.find(tensor);
-    if (maker == makers_.end()) return {};
-    const Call taken(*this, *maker->second);
+  if (changed.empty() || made == items_.end()) return {};
+  // The tensors of which it is a part, up to the last one that is read later.
+  std::vector<std::pair<std::string, Part>> wholes;
+  size_t needed = 0;
+  for (std::string tensor = changed; makers_.contains(tensor);
+       tensor = wholes.back().second.whole) {
+    const Call taken(*this, *makers_.find(tensor)->second);
     const auto whole = program_.tensors.find(taken.tensor_name("self"));
-    if (whole == program_.tensors.end() || !read_later(whole->first)) return {};
+    if (whole == program_.tensors.end()) break;
     const std::optional<Part> part = part_of_node(taken, whole->second);
-    if (!part) return {};
-    if (part->drops) {
-      const auto at = static_cast<std::ptrdiff_t>(part->dim);
+    if (!part) break;
+    wholes.emplace_back(tensor, *part);
+    if (read_later(part->whole)) needed = wholes.size();
+  }
+  Item value = made->second;
+  const auto renew = [&](const std::string& tensor) {
+    if (!read_later(tensor)) return;
+    items_[tensor] = value;
+    memory_.renew(tensor);
+  };
+  renew(changed);
+  for (size_t i = 0; i < needed; ++i) {
+    const Part& part = wholes[i].second;
+    if (part.drops) {
+      const auto at = static_cast<std::ptrdiff_t>(part.dim);
       if (auto* known = std::get_if<Constant>(&value))
         known->shape.insert(known->shape.begin() + at, 1);
       if (auto* one = std::get_if<Value>(&value)) one->dims.insert(one->dims.begin() + at, Vars{});
     }
     std::vector<Item> pieces;
-    if (part->begin > 0) {
-      TESSERA_TRY(Item before, piece(call, part->whole, part->dim, 0, part->begin));
+    if (part.begin > 0) {
+      TESSERA_TRY(Item before, piece(call, part.whole, part.dim, 0, part.begin));
       pieces.push_back(std::move(before));
     }
     pieces.push_back(std::move(value));
-    const int64_t size = whole->second.sizes[part->dim];
-    if (part->end < size) {
-      TESSERA_TRY(Item after, piece(call, part->whole, part->dim, part->end, size));
+    const int64_t size = program_.tensors.find(part.whole)->second.sizes[part.dim];
+    if (part.end < size) {
+      TESSERA_TRY(Item after, piece(call, part.whole, part.dim, part.end, size));
       pieces.push_back(std::move(after));
     }
     if (pieces.size() == 1) {
       value = std::move(pieces[0]);
     } else {
-      TESSERA_TRY(value, joint(call, pieces, part->dim));
+      TESSERA_TRY(value, joint(call, pieces, part.dim));
     }
-    tensor = part->whole;
+    renew(part.whole);
   }
+  return {};
 }
 
 }  // namespace tessera::pt2
