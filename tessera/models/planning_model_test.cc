@@ -273,6 +273,13 @@ TEST(PlanningModel, BuildingDemandsAnExactOne) {
     EXPECT_EQ(error(name), "") << name;
   }
   EXPECT_EQ(error("phi3"), "");
+  const auto nemotron =
+      parse_huggingface_config(*read_file(config("nemotron")), "nemotron/config.json");
+  ASSERT_TRUE(nemotron) << nemotron.error().message;
+  const Status weights = check_weights(*nemotron, "nemotron/config.json");
+  ASSERT_FALSE(weights);
+  EXPECT_THAT(weights.error().message,
+              HasSubstr("found one that lacks the names and layouts of its arrays"));
   // Exact is a mixture with a slot for each token: 128 / 8 times the fair share.
   const auto mixture = build_model(config("qwen3_moe") + ":layers=2,seq=16", 1);
   ASSERT_TRUE(mixture) << mixture.error().message;

@@ -313,7 +313,23 @@ Status write_arrays(const HuggingFaceArrays& arrays, const TensorSource& source,
   return {};
 }
 
+namespace {
+
+// Checks that weights of the config.json that a model's text names can be written. Passes texts that
+// name none.
+Status check_file(const std::string& spec) {
+  const std::string file(config_file_of(spec));
+  if (file.empty()) return {};
+  TESSERA_TRY(const std::string text, read_file(file));
+  TESSERA_TRY(const HuggingFaceModel given, parse_huggingface_config(text, file));
+  TESSERA_TRY_VOID(check_exact(given, file));
+  return check_weights(given, file);
+}
+
+}  // namespace
+
 Result<ExportedWeights> export_huggingface(const WeightsRequest& request) {
+  TESSERA_TRY_VOID(check_file(request.model));
   TESSERA_TRY(const auto source, open_source(request.weights));
   return export_huggingface(*source, nullptr, request.model, request.out);
 }
@@ -321,11 +337,7 @@ Result<ExportedWeights> export_huggingface(const WeightsRequest& request) {
 Result<ExportedWeights> export_huggingface(const TensorSource& source, const TensorSource* theirs,
                                            const std::string& spec, const std::string& out) {
   TESSERA_TRY(Model model, build_model(spec, 1));
-  if (const std::string file(config_file_of(spec)); !file.empty()) {
-    TESSERA_TRY(const std::string text, read_file(file));
-    TESSERA_TRY(const HuggingFaceModel given, parse_huggingface_config(text, file));
-    TESSERA_TRY_VOID(check_weights(given, file));
-  }
+  TESSERA_TRY_VOID(check_file(spec));
   // The arrays have the names of the type that is written, which may be another one than was read.
   TESSERA_TRY(const std::string written, config_text(model, spec, DType::kFloat32));
   TESSERA_TRY(const HuggingFaceModel type, parse_huggingface_config(written, kConfig));
