@@ -243,7 +243,8 @@ TEST(KindsTest, ErrorsSayWhatWasExpectedAndWhatWasFound) {
       {"rotary",
        {"b=2 seq=3 d=4", "seq=3 half=3", "seq=3 half=3"},
        {},
-       "expected cos with dims (a dim of x, at most half of the last dim of x) for x 'x0' [b=2, seq=3, "
+       "expected cos with dims (a dim of x, at most half of the last dim of x) for x 'x0' [b=2, "
+       "seq=3, "
        "d=4] float32, found 'x1' [seq=3, half=3] float32",
        {}},
       {"reduce_sum",
