@@ -136,7 +136,7 @@ Result<ModelSizes> model_sizes(const Model& model) {
     known["normalize"] = keys["normalize"] == (one ? "0" : "1");
   }
   for (const char* key : kElsewhere) known[key] = true;
-  // What a key says that has its default needs no words.
+  // A key that has its default needs no words.
   for (const ModelKeyText& key : find_family(model.family)->keys) {
     if (const auto found = keys.find(key.name); found != keys.end() && found->second == key.value)
       known[key.name] = true;

@@ -193,9 +193,10 @@ class TitanWriter {
     }
     if (s_.sequence_shard)
       return refuse("sequence_shard", "modules that its tensor ranks leave whole read all tokens");
-    if (s_.cp > 1)
+    if (s_.cp > 1) {
       return refuse("cp",
                     "modules that its tensor ranks leave whole stand beside no context ranks");
+    }
     return {};
   }
 

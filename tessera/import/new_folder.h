@@ -65,8 +65,8 @@ class SafetensorsWriter : public ArrayWriter {
   SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
 
   const std::vector<ArrayEntry>& arrays() const { return layout_.arrays; }  // in the order given
-  // The file is zero at first, so a MiB of zeros is not written: it remains a hole, which takes no
-  // space on the disk.
+  // Writes bytes, as above. The file is zero at first, so a MiB of zeros is not written: it remains
+  // a hole, which takes no space on the disk.
   Status write(size_t array, int64_t offset, int64_t bytes, const std::byte* data) override;
   // Syncs the file to the disk. Returns an error (fault) if this fails.
   Status finish();

@@ -24,6 +24,10 @@ inline constexpr int64_t kReadBytes = 1 << 20;
 Status for_each_tile(const Box& box, const std::vector<int>& order, int64_t most,
                      const std::function<Status(const Box&)>& visit);
 
+// Returns the boxes that together are elements [begin, begin + count) of a row-major array, in
+// order. The elements of each are contiguous.
+std::vector<Box> boxes_of_range(const std::vector<int64_t>& shape, int64_t begin, int64_t count);
+
 // Returns the order 0, 1, ... of `rank` dims for for_each_tile().
 std::vector<int> in_order(size_t rank);
 

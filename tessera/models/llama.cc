@@ -119,7 +119,8 @@ std::vector<ModelKey> model_keys(LlamaConfig& config) {
       {"theta", &config.theta, "base of the rotary positions"},
       {"rope_scaling", &config.rope_scaling,
        "of rotary frequencies; 1: none; 8: all are divided by 8; 8-1-4-8192 (factor, low, high, "
-       "positions): those of long waves (Llama 3.1); 40-4096-32-1-1 (factor, positions, fast, slow, "
+       "positions): those of long waves (Llama 3.1); 40-4096-32-1-1 (factor, positions, fast, "
+       "slow, "
        "whole): YaRN"},
       {"rotary_dim",
        &config.rotary_dim,
@@ -193,7 +194,8 @@ Status complete(LlamaConfig& config, std::string_view family) {
                                    {"score_cap", config.score_cap},
                                    {"logit_cap", config.logit_cap},
                                    {"window_theta", config.window_theta}}) {
-    if (!(value >= 0)) return model_error(family, fmt::format("{}={} must be at least 0", key, value));
+    if (!(value >= 0))
+      return model_error(family, fmt::format("{}={} must be at least 0", key, value));
   }
   if (config.lora_mlp && config.lora == 0) {
     return model_error(family, "lora_mlp=1 wants a rank, as lora=16");
@@ -256,8 +258,8 @@ void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
   heads.head_norm = config.qk_norm;
   heads.norm_over_heads = config.qk_norm_over == "all";
   if (config.qk_norm_over == "turned") {
-    heads.head_norm_gain = g.buffer("rotary.ones", {{"head_dim", config.head_dim}},
-                                    {Init::Kind::kOnes}, config.dtype);
+    heads.head_norm_gain =
+        g.buffer("rotary.ones", {{"head_dim", config.head_dim}}, {Init::Kind::kOnes}, config.dtype);
   }
   heads.norm_shifted = config.norms_shifted;
   heads.rope_dim = config.rope_dim;

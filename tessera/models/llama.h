@@ -33,7 +33,7 @@ struct LlamaConfig {
   // Over each "head"; over "all" heads of a token; of each head, without weights, and only in blocks
   // with rotary positions ("turned").
   std::string qk_norm_over = "head";
-  bool sinks = false;                       // one more score of each query head (nn.h)
+  bool sinks = false;  // one more score of each query head (nn.h)
   double theta = 10000;
   std::vector<int64_t> rope_scaling = {1};  // scaling of rotary frequencies (nn.h)
   // Elements of a head that are rotated, the first ones; 0: all. With latent attention rope_dim says
@@ -46,21 +46,21 @@ struct LlamaConfig {
   // From this position on, scores of blocks without rotary positions are larger (Llama 4). That is
   // not computed: sequences must end before. 0: they are not larger.
   int64_t scores_rise_at = 0;
-  int64_t window = 0;                       // 0: none
-  int64_t chunk = 0;                        // tokens that attend to each other (nn.h); 0: all
+  int64_t window = 0;  // 0: none
+  int64_t chunk = 0;   // tokens that attend to each other (nn.h); 0: all
   // Blocks whose number (from 1) is a multiple of this attend to all tokens, the others have the
   // window, or the chunks; 0: all blocks have them.
   int64_t full_every = 0;
   // Where a block has norms: "before" attention and MLP, "after" them (on what they add to the
   // residual stream), or "both".
   std::string norms = "before";
-  bool norms_shifted = false;  // the weights of norms are added to one (Gemma)
-  double embed_scale = 1;      // factor of the token embedding
-  double score_scale = 0;      // factor of attention's scores; 0: 1 / sqrt(head_dim)
+  bool norms_shifted = false;           // the weights of norms are added to one (Gemma)
+  double embed_scale = 1;               // factor of the token embedding
+  double score_scale = 0;               // factor of attention's scores; 0: 1 / sqrt(head_dim)
   double score_cap = 0, logit_cap = 0;  // soft caps c tanh(x / c) of scores and logits; 0: none
-  std::string activation = "silu";  // of the MLP: "silu", "gelu", "gelu_erf", "relu", "relu2"
-  bool gated = true;                // whether the MLP multiplies the activation by a second product
-  int64_t eod = -1;                 // the token that ends a document; -1: none (gpt.h)
+  std::string activation = "silu";      // of the MLP: "silu", "gelu", "gelu_erf", "relu", "relu2"
+  bool gated = true;  // whether the MLP multiplies the activation by a second product
+  int64_t eod = -1;   // the token that ends a document; -1: none (gpt.h)
   // Low-rank fine-tuning: the rank of the two factors that are trained for each product of
   // attention and, with lora_mlp, for each product of the MLP. All other parameters are not
   // trained. 0: everything is trained.

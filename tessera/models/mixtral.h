@@ -24,7 +24,7 @@ namespace tessera {
 
 // How a router chooses, and how experts compute, where that is not as in Mixtral.
 struct MixtureForm {
-  // What a router's logits become: "softmax" over the experts, or "sigmoid" of each (DeepSeek-V3).
+  // The function of a router's logits: "softmax" over the experts, or "sigmoid" of each (DeepSeek-V3).
   std::string scores = "softmax";
   bool router_bias = false;  // whether the router's product has a bias
   // Whether a vector that is not trained, route.bias [experts], is added to the scores by which

@@ -215,11 +215,11 @@ TensorId in_chunks(GraphBuilder& g, const char* name, TensorId x, int64_t chunk)
   if (!g.ok()) return {};
   const std::vector<Dim> dims = g.tensor(x).dims;
   const std::string rest = dim_names({dims.begin() + 3, dims.end()});
-  return g.op1(name, "rearrange", {x},
-               {{"spec", fmt::format("batch (chunks seq) heads {0} -> batch seq (heads chunks) {0}",
-                                     rest)},
-                {"sizes", fmt::format("seq={}", chunk)},
-                {"dims", dim_names(dims)}});
+  return g.op1(
+      name, "rearrange", {x},
+      {{"spec", fmt::format("batch (chunks seq) heads {0} -> batch seq (heads chunks) {0}", rest)},
+       {"sizes", fmt::format("seq={}", chunk)},
+       {"dims", dim_names(dims)}});
 }
 
 // Undoes in_chunks() for the result of attention, whose heads are `heads` of each chunk.
@@ -227,11 +227,11 @@ TensorId assembled(GraphBuilder& g, TensorId o, int64_t heads) {
   if (!g.ok()) return {};
   const std::vector<Dim> dims = g.tensor(o).dims;
   const std::string rest = dim_names({dims.begin() + 3, dims.end()});
-  return g.op1("assemble", "rearrange", {o},
-               {{"spec", fmt::format("batch seq (heads chunks) {0} -> batch (chunks seq) heads {0}",
-                                     rest)},
-                {"sizes", fmt::format("heads={}", heads)},
-                {"dims", dim_names(dims)}});
+  return g.op1(
+      "assemble", "rearrange", {o},
+      {{"spec", fmt::format("batch seq (heads chunks) {0} -> batch (chunks seq) heads {0}", rest)},
+       {"sizes", fmt::format("heads={}", heads)},
+       {"dims", dim_names(dims)}});
 }
 
 // Weighs the result of attention by the share that the keys have beside the sink: with the log-sum-
@@ -239,9 +239,8 @@ TensorId assembled(GraphBuilder& g, TensorId o, int64_t heads) {
 TensorId beside_sink(GraphBuilder& g, TensorId o, TensorId lse, const AttentionOptions& options) {
   if (!g.ok()) return {};
   const DType dtype = g.tensor(o).dtype, wide = g.tensor(lse).dtype;
-  TensorId sinks =
-      g.parameter("sinks.weight", {{"heads", options.heads}, {"group", options.group}},
-                  normal(kDeviation), dtype);
+  TensorId sinks = g.parameter("sinks.weight", {{"heads", options.heads}, {"group", options.group}},
+                               normal(kDeviation), dtype);
   g.publish(sinks, "(heads group)");
   const auto cast = [&](const char* name, TensorId x, DType to) {
     return g.tensor(x).dtype == to
@@ -249,8 +248,7 @@ TensorId beside_sink(GraphBuilder& g, TensorId o, TensorId lse, const AttentionO
                : g.op1(name, "cast", {x}, {{"dtype", std::string(dtype_name(to))}});
   };
   sinks = cast("sink_wide", sinks, wide);
-  const TensorId share =
-      g.op1("sink_share", "sigmoid", {g.op1("sink_over", "sub", {lse, sinks})});
+  const TensorId share = g.op1("sink_share", "sigmoid", {g.op1("sink_over", "sub", {lse, sinks})});
   return g.op1("gated", "mul", {o, cast("sink_gate", share, dtype)});
 }
 
@@ -291,7 +289,8 @@ TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
   q = head_norm(g, "q_head_norm", q, options);
   k = head_norm(g, "k_head_norm", k, options);
   q = rotated(g, "q_rotary", q, options.rope_dim > 0 ? plain.size : 0, options);
-  k = options.rope_dim > 0 ? with_positions(g, k, x, options) : rotated(g, "k_rotary", k, 0, options);
+  k = options.rope_dim > 0 ? with_positions(g, k, x, options)
+                           : rotated(g, "k_rotary", k, 0, options);
   if (options.chunk > 0) {
     q = in_chunks(g, "q_chunks", q, options.chunk);
     k = in_chunks(g, "k_chunks", k, options.chunk);

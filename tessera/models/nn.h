@@ -51,8 +51,8 @@ TensorId linear(GraphBuilder& g, std::string_view name, TensorId x,
 // Normalises over the last dim of x. The parameter `<name>.weight` (gamma) is ones at first;
 // layer_norm also has `<name>.bias` (beta), zeros at first.
 TensorId layer_norm(GraphBuilder& g, std::string_view name, TensorId x, double eps);
-// With `shifted` the parameter is what is added to one, zeros at first, and the op `<name>.gain`
-// makes gamma (Gemma).
+// Normalises over the last dim of x. With `shifted` the parameter is added to one, zeros at first, and
+// the op `<name>.gain` makes gamma (Gemma).
 TensorId rms_norm(GraphBuilder& g, std::string_view name, TensorId x, double eps,
                   bool shifted = false);
 // Makes `cap` tanh(x / cap) by the ops `<name>.divided`, `<name>.bent` and `<name>`.

@@ -209,16 +209,15 @@ TEST(PlanningModel, ReadsBothSpellings) {
   };
   EXPECT_EQ(sorted(spec_of("gemma3_text", five)), sorted(spec_of("gemma3_text", {})));
   EXPECT_EQ(sentences("gemma3_text", five), sentences("gemma3_text", {}));
-  const Json yarn = {
-      {"rope_theta", nullptr},
-      {"rope_scaling", nullptr},
-      {"rope_parameters",
-       {{"rope_type", "yarn"},
-        {"rope_theta", 10000.0},
-        {"factor", 40.0},
-        {"mscale", 1.0},
-        {"mscale_all_dim", 1.0},
-        {"original_max_position_embeddings", 4096}}}};
+  const Json yarn = {{"rope_theta", nullptr},
+                     {"rope_scaling", nullptr},
+                     {"rope_parameters",
+                      {{"rope_type", "yarn"},
+                       {"rope_theta", 10000.0},
+                       {"factor", 40.0},
+                       {"mscale", 1.0},
+                       {"mscale_all_dim", 1.0},
+                       {"original_max_position_embeddings", 4096}}}};
   EXPECT_EQ(spec_of("deepseek_v3", yarn), spec_of("deepseek_v3", {}));
   EXPECT_EQ(sentences("deepseek_v3", yarn), sentences("deepseek_v3", {}));
 }
@@ -269,8 +268,8 @@ TEST(PlanningModel, BuildingDemandsAnExactOne) {
   for (const char* name : {"deepseek_v2", "gemma3", "llama4", "nemotron"}) {
     EXPECT_THAT(error(name), HasSubstr("found one that is approximated: ")) << name;
   }
-  for (const char* name : {"deepseek_v3", "gpt_oss", "gemma2", "gemma3_text", "glm4", "smollm3",
-                           "olmo2"}) {
+  for (const char* name :
+       {"deepseek_v3", "gpt_oss", "gemma2", "gemma3_text", "glm4", "smollm3", "olmo2"}) {
     EXPECT_EQ(error(name), "") << name;
   }
   EXPECT_EQ(error("phi3"), "");

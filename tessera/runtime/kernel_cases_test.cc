@@ -34,36 +34,6 @@ TensorId large_attention(GraphBuilder& g, DType t, bool causal, int64_t seq, int
   return g.op("op", "attention", {q, k, v}, {{"causal", int64_t{causal}}})[0];
 }
 
-// Makes attention with a bias for each head, query and key, segments, a window, dropped weights,
-// (t) capped scores, (v) values of another width, and (l) a result that uses the log-sum-exp too, as
-// the letters of `form` say; c: causal.
-TensorId attention_form(GraphBuilder& g, DType t, std::string_view form, int64_t seq = 5) {
-  const auto has = [&](char letter) { return form.find(letter) != std::string_view::npos; };
-  const Dim batch{"batch", 2}, queries{"seq", seq}, heads{"heads", 2}, group{"group", 2},
-      width{"head_dim", 4};
-  std::vector<TensorId> operands = {parameter(g, "q", {batch, queries, heads, group, width}, t),
-                                    parameter(g, "k", {batch, queries, heads, width}, t),
-                                    parameter(g, "v", {batch, queries, heads,
-                                                       has('v') ? Dim{"width", 3} : width}, t)};
-  if (has('b')) operands.push_back(parameter(g, "bias", {heads, queries, {"kv", seq}}, t));
-  if (has('s')) {
-    operands.insert(operands.end(), 2, g.input("segments", {batch, queries}, DType::kInt64));
-  }
-  const std::vector<TensorId> out =
-      g.op("op", "attention", operands,
-           {{"causal", int64_t{has('c')}},
-            {"window", has('w') ? seq / 2 + 1 : 0},
-            {"p", has('d') ? 0.3 : 0.0},
-            {"softcap", has('t') ? 0.7 : 0.0},
-            {"key", std::string(has('d') ? "weights" : "")}});
-  if (!has('l')) return out[0];
-  // A sink: one more score, whose value is zero.
-  const TensorId sink = parameter(g, "sink", {heads, group}, t == DType::kFloat64 ? t : DType::kFloat32);
-  TensorId share = g.op1("share", "sigmoid", {g.op1("over", "sub", {out[1], sink})});
-  share = g.op1("cast", "cast", {share}, {{"dtype", std::string(dtype_name(t))}});
-  return g.op1("gated", "mul", {out[0], share});
-}
-
 TensorId einsum_case(GraphBuilder& g, DType t, std::vector<Dim> a, std::vector<Dim> b,
                      const char* spec, std::vector<Dim> bias = {}) {
   std::vector<TensorId> inputs{parameter(g, "x", std::move(a), t),
@@ -386,14 +356,6 @@ std::vector<Case> general_cases() {
       {"attention_full",
        [](auto& g, DType t) {
          return attention_case(g, t, false, {"g", 1});
-       }},
-      {"attention_zigzag",
-       [](auto& g, DType t) {
-         const auto q = parameter(g, "q", {kB, {"seq", 9}, kN, {"g", 1}, kD}, t);
-         const auto k = parameter(g, "k", {kB, {"seq", 9}, kN, kD}, t),
-                    v = parameter(g, "v", {kB, {"seq", 9}, kN, kD}, t);
-         return g.op("op", "attention", {q, k, v},
-                     {{"causal", int64_t{1}}, {"order", std::string("zigzag:4")}})[0];
        }},
       {"reorder",
        [](auto& g, DType t) {
@@ -724,19 +686,6 @@ std::vector<Case> general_cases() {
                       {parameter(g, "x", {kB, {"h", 4}}, t), parameter(g, "y", {kB, {"h", 7}}, t)},
                       {{"dim", std::string("h")}, {"blocks", int64_t{4}}});
        }},
-      {"attention_window", [](auto& g, DType t) { return attention_form(g, t, "cw"); }},
-      {"attention_window_of_both_sides",
-       [](auto& g, DType t) { return attention_form(g, t, "w"); }},
-      {"attention_segments", [](auto& g, DType t) { return attention_form(g, t, "cs"); }},
-      {"attention_bias", [](auto& g, DType t) { return attention_form(g, t, "b"); }},
-      {"attention_bias_causal", [](auto& g, DType t) { return attention_form(g, t, "cb"); }},
-      {"attention_dropout", [](auto& g, DType t) { return attention_form(g, t, "cd"); }},
-      {"attention_of_all_forms", [](auto& g, DType t) { return attention_form(g, t, "cwsbd"); }},
-      {"attention_capped", [](auto& g, DType t) { return attention_form(g, t, "ct"); }},
-      {"attention_values_wider", [](auto& g, DType t) { return attention_form(g, t, "cv"); }},
-      {"attention_sink", [](auto& g, DType t) { return attention_form(g, t, "cwl"); }},
-      {"attention_of_all_new_forms",
-       [](auto& g, DType t) { return attention_form(g, t, "cwsbtvl"); }},
       {"segment_mask",
        [](auto& g, DType t) {
          const auto x = parameter(g, "x", {kB, {"seq", 7}, {"kv", 7}}, t);
@@ -765,6 +714,7 @@ const std::vector<Case>& cases() {
   static const std::vector<Case> all = [] {
     std::vector<Case> every = general_cases();
     for (Case& one : image_cases()) every.push_back(std::move(one));
+    for (Case& one : attention_cases()) every.push_back(std::move(one));
     return every;
   }();
   return all;

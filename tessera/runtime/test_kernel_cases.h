@@ -27,7 +27,12 @@ struct Case {
 std::ostream& operator<<(std::ostream& out, const Case& c);
 
 const std::vector<Case>& cases();
-std::vector<Case> image_cases();  // cases() includes them
+std::vector<Case> image_cases();      // cases() includes them
+std::vector<Case> attention_cases();  // cases() includes them
+// Makes attention with a bias for each head, query and key, segments, a window, dropped weights,
+// (t) capped scores, (v) values of another width, and (l) a result that uses the log-sum-exp too, as
+// the letters of `form` say; c: causal.
+TensorId attention_form(GraphBuilder& g, DType t, std::string_view form, int64_t seq = 5);
 // Returns cases that are large enough for other code of the kernels to run: several blocks of
 // queries, several heads in a block, products by either library.
 const std::vector<Case>& large_cases();

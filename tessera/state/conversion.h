@@ -1,5 +1,5 @@
-// What is asked of a conversion of a training run's state from one form to another, and what was
-// done (import/convert/convert.h).
+// Describes a conversion of a training run's state from one form to another, and what was done
+// (import/convert/convert.h).
 #pragma once
 
 #include <cstdint>

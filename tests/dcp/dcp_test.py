@@ -3,6 +3,7 @@ is converted, trained on under other plans, and written back; PyTorch's own load
 
 Usage: dcp_test.py TESSERA [unittest options]
 """
+import importlib.util
 import json
 import os
 import pathlib
@@ -23,12 +24,11 @@ import worker
 
 warnings.simplefilter("ignore")
 TESSERA = ""
-WORKER = pathlib.Path(__file__).with_name("worker.py")
 
 
-def torchrun(ranks, *arguments):
-    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", WORKER,
-                           *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300,
+def torchrun(ranks, *arguments, script="worker.py"):
+    done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}",
+                           pathlib.Path(__file__).with_name(script), *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300,
                           env={**os.environ, "OMP_NUM_THREADS": "1"})
     if done.returncode != 0:
         raise AssertionError(done.stderr[-3000:])
@@ -150,6 +150,43 @@ eps = {adamw["eps"]}, weight_decay = 0, clip = 0 }}
                 self.assertLessEqual((found[name] - value).abs().max(), 1e-5 * (1 + value.abs().max()), name)
         torchrun(3, "reload", back)
         self.assert_same_state(state_of(f"{back}.again"), found)
+
+    @unittest.skipIf(importlib.util.find_spec("megatron") is None, "no Megatron Core: pip install --no-deps megatron-core psutil")
+    def test_megatron_core(self):
+        """Weights: our folder for transformers has the logits of Megatron's model. States: the same boxes of its arrays, by hand."""
+        origin = self.folder / "megatron"
+        torchrun(2, origin, 2, script="megatron_worker.py")
+        self.convert(origin, self.folder / "megatron_hf", "--format", "hf", "--model", self.config)
+        model = worker.Llama()
+        model.load_state_dict(load_file(self.folder / "megatron_hf/model.safetensors"))
+        logits = torch.load(origin / "logits.pt")
+        self.assertLessEqual((model(worker.data()[0]) - logits).abs().max(), 1e-6)
+        done = self.convert(origin, self.folder / "megatron_ours", "--model", self.config, "--plan", "megatron(tp=2,pp=2)")
+        self.assertEqual((done["step"], done["tensors"]), (worker.STEPS, 3 * 21))
+        self.convert(self.folder / "megatron_ours", self.folder / "megatron_back", "--model", self.config)
+        found, theirs = state_of(self.folder / "megatron_back"), state_of(origin)
+        c = worker.CONFIG
+        kv, rows = c["num_key_value_heads"], c["vocab_size"]
+        group = c["num_attention_heads"] // kv
+        for ours, state in (("exp_avg", "exp_avg"), ("exp_avg_sq", "exp_avg_sq")):
+            def of(name, state=state):
+                return theirs[f"/optimizer.state.{state}.{name}"]
+            qkv = of("decoder.layers.self_attention.linear_qkv.weight").unflatten(1, (kv, group + 2, worker.HEAD))
+            fc1 = of("decoder.layers.mlp.linear_fc1.weight").unflatten(1, (2, -1))
+            right = {"model.embed_tokens": of("embedding.word_embeddings.weight")[:rows], "lm_head": of("output_layer.weight")[:rows],
+                     "model.norm": of("decoder.final_layernorm.weight")}
+            for i in range(c["num_hidden_layers"]):
+                layer = f"model.layers.{i}."
+                right |= {layer + "self_attn.q_proj": qkv[i, :, :group].flatten(0, 2), layer + "self_attn.k_proj":
+                          qkv[i, :, group].flatten(0, 1), layer + "self_attn.v_proj": qkv[i, :, group + 1].flatten(0, 1),
+                          layer + "self_attn.o_proj": of("decoder.layers.self_attention.linear_proj.weight")[i],
+                          layer + "mlp.gate_proj": fc1[i, 0], layer + "mlp.up_proj": fc1[i, 1],
+                          layer + "mlp.down_proj": of("decoder.layers.mlp.linear_fc2.weight")[i],
+                          layer + "input_layernorm": of("decoder.layers.self_attention.linear_qkv.layer_norm_weight")[i],
+                          layer + "post_attention_layernorm": of("decoder.layers.mlp.linear_fc1.layer_norm_weight")[i]}
+            self.assertEqual(len(right), 21)
+            for name, value in right.items():
+                self.assertTrue(torch.equal(found[f"/optim/state/{name}.weight/{ours}"], value), f"{name} {ours}")
 
     def expect_refusal(self, expected, origin, *more):
         """One line, exit code 2, and nothing is written."""

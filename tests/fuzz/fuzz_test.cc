@@ -439,7 +439,7 @@ TEST(FuzzDcp, distcp_metadata) {
       });
 }
 
-// What is taken is read, in one piece and by regions.
+// Folders that are taken are read, in one piece and by regions.
 TEST(FuzzDcp, distcp) {
   for (const std::string layout : {"torch_save", "safetensors"}) {
     std::vector<FuzzFile> files;

@@ -40,7 +40,7 @@ MORE = {
     "accumulate": ("fsdp(dp=2,replicas=2,accumulate=whole,micro_batches=2)", ("own_manual",)),
     "stages_remade": ("megatron(pp=2,dp=2,micro_batches=2,recompute=full)", ("llama", "own_manual", "own_tied")),
     "stages_tensor": ("megatron(pp=2,tp=2,micro_batches=2)", ("llama", "qwen3", "own_manual", "own_tied", "distilbert")),
-    "stages_sequence": ("megatron(pp=2,tp=2,dp=2,zero=2,sequence_shard=true,recompute=full,micro_batches=2)", ("llama", "own_manual", "own_tied")),
+    "stages_sequence": ("megatron(pp=2,tp=2,dp=2,zero=2,sequence_shard=true,recompute=full,micro_batches=2)", ("llama", "own_tied")),
     "interleaved": ("megatron(pp=2,chunks=2,schedule=interleaved,micro_batches=2)", ("own_deep",)),
     "bfloat16": ("fsdp(dp=2,precision=bfloat16)", ("own_manual",)),
     "mlp": ("""# mlp

@@ -178,6 +178,25 @@ TEST_F(PyTorch, StagesBeginWithModules) {
   expect_has(file, "ScheduleGPipe(parts[0], MICRO_BATCHES");
 }
 
+TEST_F(PyTorch, StagesAreLaidOutAndMadeAgain) {
+  const std::string file = text(R"(# stages
+mesh = { pp = 2, tp = 2 }
+split = [ { ops = "blocks.*.mlp", dim = "ffn", over = "tp" } ]
+stage = [ { ops = "{embed,blocks.0}", at = 0 }, { ops = "{blocks.1,head,loss}", at = 1 } ]
+store = [
+  { tensors = "blocks.*",     recompute = true },
+  { tensors = "blocks.*.add", recompute = false },
+]
+)");
+  for (const char* part : {R"(STAGE_STARTS = ("net.layers.1",))", "REMADE = (", "class Remade",
+                           R"("up.weight": Shard(0),)", R"(cut_parameters(stage, mesh["tp"]))",
+                           "without_checks(torch.export.export", "with running(mesh):"})
+    expect_has(file, part);
+  const std::string plain = text("gpipe(pp=2,micro_batches=4)");
+  for (const char* part : {"Remade", "without_checks", "cut_parameters", "running(mesh)"})
+    expect_lacks(plain, part);
+}
+
 TEST_F(PyTorch, WhatPyTorchCannotRunIsOneLineWithTheEntryAndTheNearestPlan) {
   const auto expect = [&](const std::string& plan, const std::string& message) {
     const std::string found = refusal(plan);

@@ -15,7 +15,9 @@ constexpr std::string_view kQuery = "batch seq heads group head_dim^";
 constexpr std::string_view kRows = "batch seq heads group";
 
 // Returns whether the heads of the values have another width than those of queries and keys.
-bool own_width(const Tensor& q, const Tensor& v) { return v.dims.back().size != q.dims.back().size; }
+bool own_width(const Tensor& q, const Tensor& v) {
+  return v.dims.back().size != q.dims.back().size;
+}
 // Returns the name of the op dim that counts the elements of a value, frozen.
 std::string_view value_dim(const Tensor& q, const Tensor& v) {
   return own_width(q, v) ? "value_dim^" : "head_dim^";
@@ -326,9 +328,9 @@ std::vector<TensorId> expand_attention(GraphBuilder& builder, const Op& op) {
         op.path + ".dropout", "dropout", {s},
         {{"p", op.number("p")}, {"key", op.text("key")}, {"within", op.text("within")}});
   }
-  const TensorId o = builder.op1(op.path + ".values", "einsum", {s, op.inputs[2]},
-                                 {{"spec", fmt::format("{}+, batch kv heads {} -> {} {}", scores,
-                                                       width, kRows, width)}});
+  const TensorId o = builder.op1(
+      op.path + ".values", "einsum", {s, op.inputs[2]},
+      {{"spec", fmt::format("{}+, batch kv heads {} -> {} {}", scores, width, kRows, width)}});
   return {o, TensorId()};
 }
 
@@ -392,8 +394,7 @@ Result<Inferred> infer_rotary(const Operands& x) {
     return invalid_input(fmt::format("expected neighbours 0 or 1, found {}", neighbours));
   if (first < 0) return invalid_input(fmt::format("expected first at least 0, found {}", first));
   const bool fits = table.size() == 2 && find_dim(x[0].dims, table[0].name) >= 0 &&
-                    table[0].name != features.name &&
-                    first + 2 * table[1].size <= features.size &&
+                    table[0].name != features.name && first + 2 * table[1].size <= features.size &&
                     find_dim(x[0].dims, table[1].name) < 0;
   if (!fits) {
     return invalid_input(fmt::format(

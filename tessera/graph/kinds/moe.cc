@@ -51,9 +51,9 @@ Status check_normalize(const Operands& x) {
   return invalid_input(fmt::format("expected normalize of 0 or 1, found {}", normalize));
 }
 
-// The settings of a choice among groups of experts (DeepSeek-V2, V3). `groups` groups of experts
-// that follow each other; of them the `top_groups` groups count whose `group_best` best experts have
-// the largest sum.
+// Checks the settings of a choice among groups of experts (DeepSeek-V2, V3): `groups` groups of
+// experts that follow each other, of which the `top_groups` groups count whose `group_best` best
+// experts have the largest sum.
 Status check_groups(const Operands& x, int64_t experts) {
   const int64_t groups = x.integer("groups"), top = x.integer("top_groups"),
                 best = x.integer("group_best");
@@ -66,14 +66,16 @@ Status check_groups(const Operands& x, int64_t experts) {
         fmt::format("expected top_groups from 1 to the {} groups, found {}", groups, top));
   }
   if (best < 1 || best > experts / groups) {
-    return invalid_input(fmt::format("expected group_best from 1 to the {} experts of a group, "
-                                     "found {}",
-                                     experts / groups, best));
+    return invalid_input(
+        fmt::format("expected group_best from 1 to the {} experts of a group, "
+                    "found {}",
+                    experts / groups, best));
   }
   if (x.integer("top_k") > top * (experts / groups)) {
-    return invalid_input(fmt::format("expected top_k of at most the {} experts of the chosen "
-                                     "groups, found {}",
-                                     top * (experts / groups), x.integer("top_k")));
+    return invalid_input(
+        fmt::format("expected top_k of at most the {} experts of the chosen "
+                    "groups, found {}",
+                    top * (experts / groups), x.integer("top_k")));
   }
   return {};
 }
@@ -108,7 +110,8 @@ Result<Inferred> infer_route(const Operands& x) {
       {DType::kInt64, x[0].dtype, DType::kInt64, DType::kInt64});
 }
 
-// The bias has no derivative, because it changes the weights only by what is chosen.
+// Adds the gradient of the scores. The bias has none, because it changes the weights only by what is
+// chosen.
 InputGradients differentiate_route(GraphBuilder& builder, const Op& op, const OutputGradients& dy,
                                    const std::vector<bool>&) {
   std::vector<TensorId> operands = {dy[1]};

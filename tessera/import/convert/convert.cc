@@ -179,7 +179,7 @@ class Without : public TensorSource {
   std::string prefix_;
 };
 
-// What a state_dict has besides tensors: the settings of AdamW's one group of parameters, as
+// Adds what a state_dict has besides tensors: the settings of AdamW's one group of parameters, as
 // PyTorch's get_state_dict() writes them.
 void add_group(const TrainingState& state, const std::vector<std::string>& parameters,
                std::map<std::string, dcp::PickleWriter>& objects,

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <utility>
 
 #include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
+#include "tessera/import/convert/megatron.h"
+#include "tessera/import/dcp/saved.h"
 #include "tessera/import/dcp/source.h"
 #include "tessera/import/huggingface/folder.h"
 #include "tessera/import/huggingface/names.h"
@@ -109,16 +112,16 @@ std::map<std::string, double, std::less<>> numbers_of(const std::string& run) {
 
 // ---- folders of torch.distributed.checkpoint
 
-// The names of Hugging Face's arrays of the model.
+// Returns the names of Hugging Face's arrays of the model.
 std::set<std::string> names_of(const std::vector<TensorView>& views) {
   std::set<std::string> names;
   for (const TensorView& view : views) names.insert(view.arrays.begin(), view.arrays.end());
   return names;
 }
 
-// A state_dict may have the module's under a name of its own, and the optimizer's under another:
-// "model." + name, "optim.state." + name + ".exp_avg". Returns what stands before the names of the
-// arrays that end so, for the most of the model's arrays; nothing if there is none.
+// Returns what stands before the names of the arrays that end so, for the most of the model's
+// arrays; nothing if there is none. A state_dict may have the module's arrays under a name of its
+// own, and the optimizer's under another: "model." + name, "optim.state." + name + ".exp_avg".
 std::optional<std::string> prefix_of(const TensorSource& source, const std::set<std::string>& names,
                                      std::string_view end) {
   std::map<std::string, int64_t> counts;
@@ -139,8 +142,8 @@ std::optional<std::string> prefix_of(const TensorSource& source, const std::set<
   return best == counts.end() ? std::nullopt : std::optional(best->first);
 }
 
-// The arrays of a state_dict that begin and end so, under the names between. With no `end`, those of
-// the optimizer, which may begin alike, are left out.
+// Returns the arrays of a state_dict that begin and end so, under the names between, but for
+// `not_these`.
 std::unique_ptr<Renamed> part_of(const std::shared_ptr<const TensorSource>& source,
                                  const std::string& begin, const std::string& end,
                                  const std::set<std::string>& not_these) {
@@ -179,6 +182,65 @@ Result<std::optional<int64_t>> steps_of(const TensorSource& source, const std::s
   return steps;
 }
 
+// A folder's arrays under Hugging Face's names: functions that make a source of them.
+using MakeSource = std::function<Result<std::unique_ptr<TensorSource>>()>;
+struct Parts {
+  MakeSource parameters;                     // null: the folder has none of the model's
+  std::map<std::string, MakeSource> states;  // of AdamW, by PyTorch's name
+  std::optional<int64_t> step;
+};
+
+// Finds the parts in a checkpoint of Megatron Core, whose optimizer has the same arrays again.
+Parts find_megatron_parts(const std::shared_ptr<dcp::DcpSource>& source, const Model& model) {
+  Parts parts;
+  const auto part = [&](const std::string& begin) -> MakeSource {
+    if (source->find(begin + kMegatronName) == nullptr) return nullptr;
+    return [source, model, begin] {
+      return megatron_as_huggingface(part_of(source, begin, "", {}), model);
+    };
+  };
+  parts.parameters = part("");
+  for (const AdamState& adam : kAdamStates) {
+    if (MakeSource state = part(fmt::format("optimizer.state.{}.", adam.theirs)))
+      parts.states[adam.theirs] = std::move(state);
+  }
+  if (const auto common = dcp::File::open(source->where() + "/common.pt")) {
+    const auto step = dcp::saved_number(*common, {"optimizer", "state", "common_step"});
+    if (step && *step >= 0 && *step < 1e15) parts.step = static_cast<int64_t>(*step);
+  }
+  return parts;
+}
+
+Result<Parts> find_parts(const std::shared_ptr<dcp::DcpSource>& source, const Model& model,
+                         const std::set<std::string>& names) {
+  Parts parts = find_megatron_parts(source, model);
+  if (parts.parameters) return parts;
+  const auto begin = prefix_of(*source, names, "");
+  if (!begin) return parts;
+  std::set<std::string> optimizer;
+  std::vector<std::string> ends{"step"};
+  for (const AdamState& adam : kAdamStates) ends.emplace_back(adam.theirs);
+  for (const std::string& name : ends) {
+    const auto found = prefix_of(*source, names, "." + name);
+    if (!found) continue;
+    for (const SourceArray& array : source->arrays()) {
+      if (array.name.starts_with(*found) && array.name.ends_with("." + name))
+        optimizer.insert(array.name);
+    }
+    if (name == "step") {
+      TESSERA_TRY(parts.step, steps_of(*source, *found, names));
+      continue;
+    }
+    parts.states[name] = [source, found, name]() -> Result<std::unique_ptr<TensorSource>> {
+      return part_of(source, *found, "." + name, {});
+    };
+  }
+  parts.parameters = [source, begin, optimizer]() -> Result<std::unique_ptr<TensorSource>> {
+    return part_of(source, *begin, "", optimizer);
+  };
+  return parts;
+}
+
 Result<TrainingState> open_dcp_state(const std::string& path, const std::string& text) {
   if (text.empty()) {
     return invalid_input(fmt::format(
@@ -192,43 +254,35 @@ Result<TrainingState> open_dcp_state(const std::string& path, const std::string&
   TESSERA_TRY(std::unique_ptr<dcp::DcpSource> opened, dcp::open_dcp(path));
   const std::shared_ptr<dcp::DcpSource> source = std::move(opened);
   const std::set<std::string> names = names_of(views);
-  const auto begin = prefix_of(*source, names, "");
-  if (!begin) {
+  TESSERA_TRY(const Parts parts, find_parts(source, state.model, names));
+  if (!parts.parameters) {
     return invalid_input(fmt::format(
         "{}: expected the model's arrays, as '{}', found none of them among {} tensors: it is of "
         "another model",
         path, views.front().arrays.front(), source->arrays().size()));
   }
-  std::set<std::string> optimizer;
-  std::map<std::string, std::string> begins;  // of each state of AdamW
-  std::vector<std::string> ends{"step"};
-  for (const AdamState& adam : kAdamStates) ends.emplace_back(adam.theirs);
-  for (const std::string& name : ends) {
-    const auto found = prefix_of(*source, names, "." + name);
-    if (!found) continue;
-    begins[name] = *found;
-    for (const SourceArray& array : source->arrays()) {
-      if (array.name.starts_with(*found) && array.name.ends_with("." + name))
-        optimizer.insert(array.name);
-    }
-  }
+  TESSERA_TRY(state.theirs, parts.parameters());
   auto joined = std::make_unique<Joined>();
-  state.theirs = part_of(source, *begin, "", optimizer);
+  TESSERA_TRY(std::unique_ptr<TensorSource> named, parts.parameters());
   TESSERA_TRY(std::unique_ptr<TensorSource> parameters,
-              open_huggingface(part_of(source, *begin, "", optimizer), path, state.model));
+              open_huggingface(std::move(named), path, state.model));
   joined->add(std::move(parameters), "");
   for (const AdamState& adam : kAdamStates) {
-    const auto found = begins.find(adam.theirs);
-    if (found == begins.end()) continue;
-    const std::string end = fmt::format(".{}", adam.theirs);
-    TESSERA_TRY(std::unique_ptr<TensorSource> part,
-                open_huggingface(part_of(source, found->second, end, {}),
-                                 fmt::format("{}: {}", path, adam.theirs), state.model));
+    const auto found = parts.states.find(adam.theirs);
+    if (found == parts.states.end()) continue;
+    TESSERA_TRY(named, found->second());
+    TESSERA_TRY(
+        std::unique_ptr<TensorSource> part,
+        open_huggingface(std::move(named), fmt::format("{}: {}", path, adam.theirs), state.model));
     joined->add(std::move(part), adam.ours);
     state.has_optimizer = true;
   }
-  if (const auto found = begins.find("step"); found != begins.end()) {
-    TESSERA_TRY(state.step, steps_of(*source, found->second, names));
+  state.step = parts.step;
+  if (state.has_optimizer && !state.step) {
+    return invalid_input(fmt::format(
+        "{}: expected the steps that AdamW has done beside its state (a tensor step for each "
+        "parameter, or common_step in common.pt), found none that can be read",
+        path));
   }
   for (const Setting& setting : settings()) {
     for (const std::string& object : source->objects()) {

@@ -20,7 +20,7 @@ namespace tessera::dcp {
 
 class File {
  public:
-  // Errors (invalid input): there is no regular file that can be read.
+  // Opens a file. Errors (invalid input): there is no regular file that can be read.
   static Result<File> open(const std::string& path);
   const std::string& path() const { return path_; }
   int64_t bytes() const { return bytes_; }

@@ -18,6 +18,7 @@ namespace {
 using Kind = PickleValue::Kind;
 
 constexpr const char* kModule = "torch.distributed.checkpoint.metadata";
+constexpr const char* kPlannerModule = "torch.distributed.checkpoint.planner";
 constexpr const char* kStorageModule = "torch.distributed.checkpoint.filesystem";
 
 std::string in_module(const char* name) { return fmt::format("{} {}", kModule, name); }
@@ -31,22 +32,19 @@ constexpr std::array<const char*, 24> kDTypes{
 
 const std::set<std::string>& metadata_classes() {
   static const std::set<std::string> names = [] {
-    std::set<std::string> out{in_module("Metadata"),
-                              in_module("TensorStorageMetadata"),
-                              in_module("TensorProperties"),
-                              in_module("_MEM_FORMAT_ENCODING"),
-                              in_module("ChunkStorageMetadata"),
-                              in_module("BytesStorageMetadata"),
-                              in_module("MetadataIndex"),
-                              in_module("StorageMeta"),
-                              fmt::format("{} _StorageInfo", kStorageModule),
-                              "torch.serialization _get_layout",
-                              "torch Size",
-                              "collections OrderedDict",
-                              "pathlib PosixPath",
-                              "pathlib WindowsPath",
-                              "pathlib._local PosixPath",
-                              "pathlib._local WindowsPath"};
+    std::set<std::string> out{
+        in_module("Metadata"), in_module("TensorStorageMetadata"), in_module("TensorProperties"),
+        in_module("_MEM_FORMAT_ENCODING"), in_module("ChunkStorageMetadata"),
+        in_module("BytesStorageMetadata"), in_module("MetadataIndex"), in_module("StorageMeta"),
+        fmt::format("{} _StorageInfo", kStorageModule),
+        // Megatron Core keeps the plans by which ranks saved.
+        fmt::format("{} SavePlan", kPlannerModule), fmt::format("{} WriteItem", kPlannerModule),
+        fmt::format("{} WriteItemType", kPlannerModule),
+        fmt::format("{} TensorWriteData", kPlannerModule),
+        fmt::format("{} BytesIOWriteData", kPlannerModule),
+        fmt::format("{} _StoragePrefix", kStorageModule), "torch.serialization _get_layout",
+        "torch Size", "collections OrderedDict", "pathlib PosixPath", "pathlib WindowsPath",
+        "pathlib._local PosixPath", "pathlib._local WindowsPath"};
     for (const char* dtype : kDTypes) out.insert(fmt::format("torch {}", dtype));
     return out;
   }();

@@ -98,7 +98,7 @@ class PickleWriter {
   void make() { bytes_ += "\x81"; }  // of an object of a class, without a call of it
   void build() { bytes_ += 'b'; }    // gives an object its state
   void persistent() { bytes_ += 'Q'; }
-  // A tuple of integers, and one of them as torch.Size.
+  // Writes a tuple of integers; size() writes it as a torch.Size.
   void integers(const std::vector<int64_t>& values);
   void size(const std::vector<int64_t>& values);
   std::string finish() { return std::move(bytes_) + '.'; }

@@ -1,4 +1,4 @@
-// What torch.save writes: an archive (file.h) of a tensor or of another value.
+// Makes what torch.save writes: an archive (file.h) of a tensor or of another value.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct SavedFrame {
 };
 SavedFrame saved_frame(DType dtype, const std::vector<int64_t>& shape, uint32_t checksum);
 
-// The archive of a value that a pickle describes.
+// Returns the archive of a value that a pickle describes.
 std::string saved_object(PickleWriter pickle);
 
 // The most bytes of elements in one archive.

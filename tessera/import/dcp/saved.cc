@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <set>
@@ -9,6 +10,7 @@
 
 #include "tessera/base/array_bytes.h"
 #include "tessera/base/box.h"
+#include "tessera/base/convert.h"
 #include "tessera/base/one_line.h"
 #include "tessera/import/dcp/pickle.h"
 
@@ -56,25 +58,14 @@ Result<Saved> open_saved(const File& file, int64_t offset, int64_t length) {
   return Saved{std::move(entries), std::move(pickle)};
 }
 
-}  // namespace
-
-bool SavedTensor::in_order() const {
-  int64_t stride = 1;
-  for (size_t d = shape.size(); d-- > 0;) {
-    if (shape[d] != 1 && strides[d] != stride) return false;
-    stride *= shape[d];
-  }
-  return true;
-}
-
-Result<SavedTensor> find_saved(const File& file, int64_t offset, int64_t length) {
-  TESSERA_TRY(const Saved saved, open_saved(file, offset, length));
+// Returns where the elements of a tensor lie. `root` is the tensor's value in the pickle.
+Result<SavedTensor> tensor_of(const Saved& saved, const PickleValue& root, const File& file,
+                              int64_t offset, int64_t length) {
   const auto error = [&](const std::string& expected, const std::string& found) {
     return invalid_input(fmt::format("{}: bytes {} to {}: expected {}, found {}", file.path(),
                                      offset, offset + length, expected, short_line(found)));
   };
   // _rebuild_tensor_v2(storage, first element, sizes, strides, ...)
-  const PickleValue& root = saved.pickle.root();
   const PickleValue* storage = saved.pickle.item(root, 0);
   const PickleValue* first = saved.pickle.item(root, 1);
   const PickleValue* sizes = saved.pickle.item(root, 2);
@@ -124,6 +115,41 @@ Result<SavedTensor> find_saved(const File& file, int64_t offset, int64_t length)
   }
   tensor.begin = data->second.begin + begin;
   return tensor;
+}
+
+}  // namespace
+
+bool SavedTensor::in_order() const {
+  int64_t stride = 1;
+  for (size_t d = shape.size(); d-- > 0;) {
+    if (shape[d] != 1 && strides[d] != stride) return false;
+    stride *= shape[d];
+  }
+  return true;
+}
+
+Result<SavedTensor> find_saved(const File& file, int64_t offset, int64_t length) {
+  TESSERA_TRY(const Saved saved, open_saved(file, offset, length));
+  return tensor_of(saved, saved.pickle.root(), file, offset, length);
+}
+
+std::optional<double> saved_number(const File& file, const std::vector<std::string>& keys) {
+  const auto saved = open_saved(file, 0, file.bytes());
+  if (!saved) return std::nullopt;
+  const PickleValue* value = &saved->pickle.root();
+  for (const std::string& key : keys) {
+    value = saved->pickle.find(*value, key);
+    if (value == nullptr) return std::nullopt;
+  }
+  if (value->kind == Kind::kFloat) return value->number;
+  if (value->kind == Kind::kInt) return static_cast<double>(value->integer);
+  const auto tensor = tensor_of(*saved, *value, file, 0, file.bytes());
+  if (!tensor || Box::whole(tensor->shape).volume() != 1) return std::nullopt;
+  std::array<std::byte, 8> element{};
+  if (!file.read(tensor->begin, dtype_bytes(tensor->dtype), element.data())) return std::nullopt;
+  double number = 0;
+  convert(tensor->dtype, element.data(), DType::kFloat64, reinterpret_cast<std::byte*>(&number), 1);
+  return number;
 }
 
 std::vector<double> saved_numbers(const File& file, int64_t offset, int64_t length) {

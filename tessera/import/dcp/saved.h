@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,5 +29,9 @@ Result<SavedTensor> find_saved(const File& file, int64_t offset, int64_t length)
 // Returns the numbers saved there: one, or those of a list or a tuple; texts and None become
 // nothing, and so does whatever else is saved there.
 std::vector<double> saved_numbers(const File& file, int64_t offset, int64_t length);
+
+// Returns the number that a saved dict of dicts has under these keys, as a number or as a tensor of
+// one element; nothing if it has none, or if what is saved has a class that is not known.
+std::optional<double> saved_number(const File& file, const std::vector<std::string>& keys);
 
 }  // namespace tessera::dcp

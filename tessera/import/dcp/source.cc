@@ -31,36 +31,6 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return fmt::format("[{}]", fmt::join(shape, ", "));
 }
 
-// Returns the boxes that together are elements [begin, begin + count) of a row-major array, in
-// order. The elements of each are contiguous.
-std::vector<Box> boxes_of_range(const std::vector<int64_t>& shape, int64_t begin, int64_t count) {
-  std::vector<Box> out;
-  while (count > 0) {
-    // The box takes whole all dims behind `dim`, and some of dim `dim`.
-    size_t dim = shape.size();
-    int64_t inner = 1;
-    while (dim > 0) {
-      const int64_t outer = inner * shape[dim - 1];
-      if (begin % outer != 0 || outer > count) break;
-      inner = outer;
-      --dim;
-    }
-    Box box = Box::whole(shape);
-    int64_t rest = begin / inner, taken = inner;
-    for (size_t d = dim; d-- > 0;) {
-      const int64_t at = rest % shape[d];
-      const bool last = d + 1 == dim;
-      box.dims[d] = {at, last ? std::min(shape[d] - at, count / inner) : 1};
-      if (last) taken = box.dims[d].size * inner;
-      rest /= shape[d];
-    }
-    out.push_back(std::move(box));
-    begin += taken;
-    count -= taken;
-  }
-  return out;
-}
-
 class Source : public DcpSource {
  public:
   Source(std::string folder, Metadata metadata)

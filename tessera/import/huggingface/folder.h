@@ -36,7 +36,7 @@ Result<ImportReport> import_huggingface(const ImportRequest& request);
 // Exports a folder. Returns an error (invalid input) if no model type of Hugging Face computes the
 // model's function, or if the weights belong to another model.
 Result<ExportedWeights> export_huggingface(const WeightsRequest& request);
-// The same with the parameters of a source under our names. `theirs`: a source that has them as
+// Exports the parameters of a source under our names. `theirs`: a source that has them as
 // Hugging Face's arrays, which are then copied as they are; null: there is none.
 Result<ExportedWeights> export_huggingface(const TensorSource& source, const TensorSource* theirs,
                                            const std::string& model, const std::string& out);

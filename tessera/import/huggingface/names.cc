@@ -46,12 +46,12 @@ void add(std::vector<NameRow>& rows, const std::string& ours, const std::string&
 
 TypeNames gpt() {
   TypeNames names{{"gpt2"},
-                    {{"embed.token.weight", "transformer.wte.weight"},
-                     {"embed.position.weight", "transformer.wpe.weight"},
-                     {"head.weight", "lm_head.weight"}},
-                    {{{"transformer.", ""}},
-                     {".attn.bias", ".attn.masked_bias"},
-                     {{"lm_head.weight", "transformer.wte.weight", "tied"}}}};
+                  {{"embed.token.weight", "transformer.wte.weight"},
+                   {"embed.position.weight", "transformer.wpe.weight"},
+                   {"head.weight", "lm_head.weight"}},
+                  {{{"transformer.", ""}},
+                   {".attn.bias", ".attn.masked_bias"},
+                   {{"lm_head.weight", "transformer.wte.weight", "tied"}}}};
   std::vector<NameRow>& rows = names.rows;
   const std::string ours = "blocks.*.", theirs = "transformer.h.*.";
   add(rows, "final.ln", "transformer.ln_f");
@@ -141,17 +141,17 @@ TypeNames llama() {
 }
 
 TypeNames gemma() {
-  TypeNames names = decoder({"gemma2", "gemma3_text"},
-                            norm_rows({{"ln_1_after", "post_attention_layernorm"},
-                                       {"ln_2", "pre_feedforward_layernorm"},
-                                       {"ln_2_after", "post_feedforward_layernorm"}}));
+  TypeNames names =
+      decoder({"gemma2", "gemma3_text"}, norm_rows({{"ln_1_after", "post_attention_layernorm"},
+                                                    {"ln_2", "pre_feedforward_layernorm"},
+                                                    {"ln_2_after", "post_feedforward_layernorm"}}));
   add_mlp(names.rows, kOurMlp, kTheirMlp);
   return names;
 }
 
 TypeNames olmo2() {
-  std::vector<NameRow> first = norm_rows({{"ln_1_after", "post_attention_layernorm"},
-                                          {"ln_2_after", "post_feedforward_layernorm"}});
+  std::vector<NameRow> first = norm_rows(
+      {{"ln_1_after", "post_attention_layernorm"}, {"ln_2_after", "post_feedforward_layernorm"}});
   for (const auto& [name, layout] : {std::pair{"q", kQueryBias}, std::pair{"k", kKeyBias}}) {
     first.push_back({fmt::format("blocks.*.attn.{}_head_norm.weight", name),
                      fmt::format("model.layers.*.self_attn.{}_norm.weight", name),
@@ -203,7 +203,7 @@ TypeNames mixtures() {
   return names;
 }
 
-// Latent attention: queries by way of q_a and q_b, keys and values by way of kv_a, which also has
+// Returns the names of latent attention: queries by way of q_a and q_b, keys and values by way of kv_a, which also has
 // the elements of keys that carry positions, and kv_b, which has both of each head.
 TypeNames deepseek() {
   const std::string ours = "blocks.*.attn.", theirs = "model.layers.*.self_attn.";
@@ -218,7 +218,8 @@ TypeNames deepseek() {
       {ours + "k_rope.weight", both, "head_dim hidden", Blocks::kAll, "", first_products},
       {ours + "kv_norm.weight", theirs + "kv_a_layernorm.weight"},
       {ours + "k.weight", theirs + "kv_b_proj.weight", "(heads head_dim+attn.v.weight) rank"},
-      {ours + "v.weight", theirs + "kv_b_proj.weight", "(heads attn.k.weight+value_dim|head_dim) rank"},
+      {ours + "v.weight", theirs + "kv_b_proj.weight",
+       "(heads attn.k.weight+value_dim|head_dim) rank"},
       {ours + "out.weight", theirs + "o_proj.weight", "hidden (heads group value_dim|head_dim)"}};
   TypeNames names = decoder({"deepseek_v3"}, std::move(first));
   add_mlp(names.rows, kOurMlp, kTheirMlp);
@@ -228,8 +229,8 @@ TypeNames deepseek() {
 
 TypeNames gpt_oss() {
   TypeNames names = decoder(
-      {"gpt_oss"}, {{"blocks.*.attn.sinks.weight", "model.layers.*.self_attn.sinks",
-                     std::string(kQueryHeads)}});
+      {"gpt_oss"},
+      {{"blocks.*.attn.sinks.weight", "model.layers.*.self_attn.sinks", std::string(kQueryHeads)}});
   std::vector<NameRow>& rows = names.rows;
   const std::string ours = "blocks.*.moe.", theirs = kTheirMlp, experts = theirs + "experts.";
   add(rows, ours + "router", theirs + "router", "experts hidden", "experts");
@@ -245,18 +246,17 @@ TypeNames gpt_oss() {
 }
 
 TypeNames bert() {
-  TypeNames names{
-      {"bert"},
-      {{"embed.token.weight", "bert.embeddings.word_embeddings.weight"},
-       {"embed.position.weight", "bert.embeddings.position_embeddings.weight"},
-       {"embed.type.weight", "bert.embeddings.token_type_embeddings.weight"},
-       {"head.bias", "cls.predictions.bias"}},
-      {{{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}},
-       {"embeddings.position_ids", "bert.pooler.dense.weight", "bert.pooler.dense.bias",
-        "cls.seq_relationship.weight", "cls.seq_relationship.bias"},
-       {{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
-        {"cls.predictions.decoder.bias", "cls.predictions.bias"}},
-       {{"mask", "mask_token", "[MASK]"}}}};
+  TypeNames names{{"bert"},
+                  {{"embed.token.weight", "bert.embeddings.word_embeddings.weight"},
+                   {"embed.position.weight", "bert.embeddings.position_embeddings.weight"},
+                   {"embed.type.weight", "bert.embeddings.token_type_embeddings.weight"},
+                   {"head.bias", "cls.predictions.bias"}},
+                  {{{"LayerNorm.weight", "LayerNorm.gamma"}, {"LayerNorm.bias", "LayerNorm.beta"}},
+                   {"embeddings.position_ids", "bert.pooler.dense.weight", "bert.pooler.dense.bias",
+                    "cls.seq_relationship.weight", "cls.seq_relationship.bias"},
+                   {{"cls.predictions.decoder.weight", "bert.embeddings.word_embeddings.weight"},
+                    {"cls.predictions.decoder.bias", "cls.predictions.bias"}},
+                   {{"mask", "mask_token", "[MASK]"}}}};
   std::vector<NameRow>& rows = names.rows;
   add(rows, "embed.ln", "bert.embeddings.LayerNorm");
   add(rows, "final.linear", "cls.predictions.transform.dense", "features hidden");
@@ -274,11 +274,10 @@ TypeNames bert() {
 }
 
 TypeNames vit() {
-  TypeNames names{
-      {"vit"},
-      {{"embed.class.weight", "vit.embeddings.cls_token", "1 seq hidden"},
-       {"embed.position.weight", "vit.embeddings.position_embeddings", "1 seq hidden"}},
-      {{}, {"vit.pooler.dense.weight", "vit.pooler.dense.bias"}, {}}};
+  TypeNames names{{"vit"},
+                  {{"embed.class.weight", "vit.embeddings.cls_token", "1 seq hidden"},
+                   {"embed.position.weight", "vit.embeddings.position_embeddings", "1 seq hidden"}},
+                  {{}, {"vit.pooler.dense.weight", "vit.pooler.dense.bias"}, {}}};
   std::vector<NameRow>& rows = names.rows;
   add(rows, "embed.patch", "vit.embeddings.patch_embeddings.projection", "hidden channels y x");
   add(rows, "final.ln", "vit.layernorm");
@@ -331,15 +330,15 @@ void add_stack(std::vector<NameRow>& rows, const std::string& stack, Blocks bloc
 
 TypeNames t5() {
   TypeNames names{{"t5"},
-                    {{"embed.token.weight", "shared.weight"},
-                     {"encoder.ln.weight", "encoder.final_layer_norm.weight"},
-                     {"final.ln.weight", "decoder.final_layer_norm.weight"},
-                     {"head.weight", "lm_head.weight"}},
-                    {{},
-                     {"EncDecAttention.relative_attention_bias.weight"},
-                     {{"encoder.embed_tokens.weight", "shared.weight"},
-                      {"decoder.embed_tokens.weight", "shared.weight"},
-                      {"lm_head.weight", "shared.weight", "tied", true}}}};
+                  {{"embed.token.weight", "shared.weight"},
+                   {"encoder.ln.weight", "encoder.final_layer_norm.weight"},
+                   {"final.ln.weight", "decoder.final_layer_norm.weight"},
+                   {"head.weight", "lm_head.weight"}},
+                  {{},
+                   {"EncDecAttention.relative_attention_bias.weight"},
+                   {{"encoder.embed_tokens.weight", "shared.weight"},
+                    {"decoder.embed_tokens.weight", "shared.weight"},
+                    {"lm_head.weight", "shared.weight", "tied", true}}}};
   add_stack(names.rows, "encoder", Blocks::kFirstHalf);
   add_stack(names.rows, "decoder", Blocks::kSecondHalf);
   return names;
@@ -381,9 +380,9 @@ TypeNames mamba2() {
                        const std::vector<std::string>& fused = {}) {
     names.rows.push_back({ours + name, theirs + other, layout, Blocks::kAll, "", fused});
   };
-  for (const auto& [name, dims] : {std::pair{"z", kValues}, std::pair{"x", kValues},
-                                   std::pair{"b", kStates}, std::pair{"c", kStates},
-                                   std::pair{"dt", kOfHeads}}) {
+  for (const auto& [name, dims] :
+       {std::pair{"z", kValues}, std::pair{"x", kValues}, std::pair{"b", kStates},
+        std::pair{"c", kStates}, std::pair{"dt", kOfHeads}}) {
     row(fmt::format("{}.weight", name), "in_proj.weight", fmt::format("{} hidden", dims), products);
     row(fmt::format("{}_conv.weight", name), "conv1d.weight", fmt::format("{} 1 taps", dims),
         weights);
@@ -398,16 +397,15 @@ TypeNames mamba2() {
 }
 
 const std::vector<TypeNames>& tables() {
-  static const std::vector<TypeNames> all = {gpt(),  llama(),    gemma(),   olmo2(), glm4(),
-                                             phi3(), mixtral(),  mixtures(), deepseek(),
-                                             gpt_oss(), llama4(), mamba2(), bert(), vit(), t5()};
+  static const std::vector<TypeNames> all = {gpt(),    llama(),   gemma(),    olmo2(),    glm4(),
+                                             phi3(),   mixtral(), mixtures(), deepseek(), gpt_oss(),
+                                             llama4(), mamba2(),  bert(),     vit(),      t5()};
   return all;
 }
 
 const TypeNames* find_table(std::string_view type) {
   for (const TypeNames& names : tables()) {
-    if (std::find(names.types.begin(), names.types.end(), type) != names.types.end())
-      return &names;
+    if (std::find(names.types.begin(), names.types.end(), type) != names.types.end()) return &names;
   }
   return nullptr;
 }
@@ -464,7 +462,8 @@ struct Placed {
   const std::string& block;
   const Parameters& parameters;
 
-  // Returns the number of the dim that a word names, or -1. Of "a|b" the first that the tensor has.
+  // Returns the number of the dim that a word names, or -1. A word "a|b" names the first of them
+  // that the tensor has.
   int dim(const std::string& word) const {
     for (const std::string& name : split_text(word, '|')) {
       const auto found = std::find_if(tensor.dims.begin(), tensor.dims.end(),
@@ -594,9 +593,9 @@ Result<std::vector<TensorView>> huggingface_views(const Model& model) {
     std::vector<std::string> known;
     for (const TypeNames& names : tables())
       known.insert(known.end(), names.types.begin(), names.types.end());
-    return invalid_input(fmt::format(
-        "model '{}': expected a model type whose arrays have names here ({}), found {}",
-        model.family, join(known, ", "), type));
+    return invalid_input(
+        fmt::format("model '{}': expected a model type whose arrays have names here ({}), found {}",
+                    model.family, join(known, ", "), type));
   }
   Parameters parameters;
   int64_t blocks = 0;

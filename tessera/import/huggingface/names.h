@@ -13,7 +13,7 @@
 // Where the parts of a fused array have different sizes, the row names our tensors that follow each
 // other in it (NameRow::fused), or a word of the layout joins our dim to that of another tensor:
 // (heads head_dim+attn.v.weight) are, for each head, elements of our tensor and then those of the last
-// dim of attn.v.weight. Of a|b the dim counts that our tensor has.
+// dim of attn.v.weight. In a|b the dim counts that our tensor has.
 //
 // A TensorView is a row applied to one of our tensors: it describes our tensor as a strided view of
 // their arrays. Every element of their arrays belongs to exactly one of our tensors.

@@ -31,7 +31,7 @@ Result<ModelArguments> keys_of_arrays(const std::string& path, const Model& mode
 // (invalid input) if an array of the model is missing or has another shape, or if the files have an
 // array that is not in the model.
 Result<std::unique_ptr<TensorSource>> open_huggingface(const std::string& path, const Model& model);
-// The same of arrays under Hugging Face's names that another source has. `where` is for messages.
+// Opens weights that another source has under Hugging Face's names. `where` is for messages.
 Result<std::unique_ptr<TensorSource>> open_huggingface(std::unique_ptr<TensorSource> arrays,
                                                        const std::string& where,
                                                        const Model& model);

@@ -153,8 +153,8 @@ std::string write_gemma(const Keys& keys, OrderedJson& out) {
   const double scores = real_of(keys, "score_scale");
   double scalar = scores == 0 ? real_of(keys, "head_dim") : 1 / (scores * scores);
   if (std::abs(scalar / std::round(scalar) - 1) < 1e-12) scalar = std::round(scalar);
-  out["query_pre_attn_scalar"] = scalar == std::round(scalar) ? OrderedJson(std::llround(scalar))
-                                                              : OrderedJson(scalar);
+  out["query_pre_attn_scalar"] =
+      scalar == std::round(scalar) ? OrderedJson(std::llround(scalar)) : OrderedJson(scalar);
   out["final_logit_softcapping"] = real_or_null(keys, "logit_cap");
   out["attn_logit_softcapping"] = real_or_null(keys, "score_cap");
   // Without a window in the model all layers are full, whatever the window's size.
@@ -168,10 +168,9 @@ std::vector<ConfigRow> gemma_rows() {
   std::erase_if(rows, [](const ConfigRow& row) { return row.theirs == "hidden_act"; });
   ConfigRow act = activation("hidden_activation");
   std::swap(act.values[0], act.values[1]);  // theirs is called gelu_pytorch_tanh
-  return with(std::move(rows),
-              {std::move(act), same("head_dim", "head_dim"), attention_bias(),
-               implied("norms", "both"), implied("norms_shifted", "1"),
-               must_be("use_bidirectional_attention", {"false", "null"})});
+  return with(std::move(rows), {std::move(act), same("head_dim", "head_dim"), attention_bias(),
+                                implied("norms", "both"), implied("norms_shifted", "1"),
+                                must_be("use_bidirectional_attention", {"false", "null"})});
 }
 
 const Texts& gemma_keys() {
@@ -211,21 +210,18 @@ void spell_gemma3(const Keys& keys, OrderedJson& out) {
   const double theta = own == 0 ? real_of(keys, "theta") : own;
   out["rope_local_base_freq"] = theta;
   const OrderedJson full = out["rope_parameters"];
-  out["rope_parameters"] = {{"full_attention", full},
-                            {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", theta}}}};
+  out["rope_parameters"] = {
+      {"full_attention", full},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", theta}}}};
 }
 
 ModelType gemma3() {
   Texts own = gemma_keys();
   own.emplace_back("window_theta");
-  return {"gemma3_text",
-          "llama",
-          "Gemma3ForCausalLM",
-          with(gemma_rows(), {implied("qk_norm", "1")}),
-          read_gemma3,
-          write_gemma,
-          spell_gemma3,
-          own};
+  return {"gemma3_text",       "llama",
+          "Gemma3ForCausalLM", with(gemma_rows(), {implied("qk_norm", "1")}),
+          read_gemma3,         write_gemma,
+          spell_gemma3,        own};
 }
 
 ModelType glm4() {
@@ -246,8 +242,8 @@ ModelType glm4() {
 std::vector<ConfigRow> two_widths() {
   std::vector<ConfigRow> rows = decoder_rows();
   std::erase_if(rows, [](const ConfigRow& row) { return row.theirs == "intermediate_size"; });
-  return with(std::move(rows), {same("intermediate_size", "dense_ffn"),
-                                same("moe_intermediate_size", "ffn")});
+  return with(std::move(rows),
+              {same("intermediate_size", "dense_ffn"), same("moe_intermediate_size", "ffn")});
 }
 
 // Reads which layers of Qwen 3 have no experts. Layers at the beginning are exact.
@@ -286,18 +282,18 @@ std::string write_qwen3_moe(const Keys& keys, OrderedJson& out) {
 }
 
 ModelType qwen3_moe() {
-  return {"qwen3_moe",
-          "mixtral",
-          "Qwen3MoeForCausalLM",
-          with(two_widths(),
-               {head_dim(), attention_bias(), implied("qk_norm", "1"),
-                same("num_local_experts", "experts"), same("num_experts_per_tok", "top_k"),
-                boolean("norm_topk_prob", "normalize"),
-                same("decoder_sparse_step", "experts_every")}),
-          read_qwen3_moe,
-          write_qwen3_moe,
-          spell_rotary,
-          {"theta", "rope_scaling", "window", "balance", "dense_layers"}};
+  return {
+      "qwen3_moe",
+      "mixtral",
+      "Qwen3MoeForCausalLM",
+      with(two_widths(),
+           {head_dim(), attention_bias(), implied("qk_norm", "1"),
+            same("num_local_experts", "experts"), same("num_experts_per_tok", "top_k"),
+            boolean("norm_topk_prob", "normalize"), same("decoder_sparse_step", "experts_every")}),
+      read_qwen3_moe,
+      write_qwen3_moe,
+      spell_rotary,
+      {"theta", "rope_scaling", "window", "balance", "dense_layers"}};
 }
 
 // Reads the shared MLP, as wide as n_shared_experts experts, and layers that predict further tokens,
@@ -311,9 +307,10 @@ void read_shared(ConfigReader& reader) {
     reader.add("shared_ffn", fmt::format("{}", shared.get<int64_t>() * width));
   const json further = reader.value("num_nextn_predict_layers", "0");
   if (!further.is_null() && further != 0) {
-    reader.remark(fmt::format("layers that predict further tokens are left out, as in transformers "
-                              "(num_nextn_predict_layers {})",
-                              further.dump()));
+    reader.remark(
+        fmt::format("layers that predict further tokens are left out, as in transformers "
+                    "(num_nextn_predict_layers {})",
+                    further.dump()));
   }
 }
 
@@ -327,7 +324,7 @@ std::string write_shared(const Keys& keys, OrderedJson& out) {
   return "";
 }
 
-// The rows of mixtures whose router is that of DeepSeek-V3.
+// Returns the rows of mixtures whose router is that of DeepSeek-V3.
 std::vector<ConfigRow> sigmoid_rows() {
   return with(two_widths(),
               {same("n_routed_experts", "experts"), same("num_experts_per_tok", "top_k"),
@@ -380,8 +377,10 @@ ModelType deepseek_v3() {
           "mixtral",
           "DeepseekV3ForCausalLM",
           with(sigmoid_rows(),
-               {same_or_null("q_lora_rank", "q_rank"), same("kv_lora_rank", "kv_rank"),
-                same("v_head_dim", "value_dim"), without_bias(),
+               {same_or_null("q_lora_rank", "q_rank"),
+                same("kv_lora_rank", "kv_rank"),
+                same("v_head_dim", "value_dim"),
+                without_bias(),
                 must_be("moe_layer_freq", {"1"}, "1"),
                 {"rope_interleave",
                  "",
@@ -463,11 +462,12 @@ void read_llama4(ConfigReader& reader) {
         given[layer.get<size_t>()] = true;
     }
     if (given != each_of(layers, step))
-      reader.approximate(fmt::format("every {}th block has experts, not those of moe_layers", step));
+      reader.approximate(
+          fmt::format("every {}th block has experts, not those of moe_layers", step));
   }
   add_unturned(reader);
-  const json chunk = reader.value("attention_chunk_size"), tuned = reader.value("attn_temperature_tuning"),
-             floor = reader.value("floor_scale");
+  const json chunk = reader.value("attention_chunk_size"),
+             tuned = reader.value("attn_temperature_tuning"), floor = reader.value("floor_scale");
   reader.given("attn_scale");
   if (tuned == true && !reader.get("unturned_every").empty()) {
     reader.add("scores_rise_at", reader.text_of("floor_scale", floor));
@@ -495,8 +495,7 @@ void read_llama4(ConfigReader& reader) {
 
 std::string write_llama4(const Keys& keys, OrderedJson& out) {
   const bool rises = of(keys, "scores_rise_at") != "0", chunks = of(keys, "chunk") != "0";
-  if (!rises && of(keys, "unturned_every") != "0" &&
-      real_of(keys, "seq") >= 8192)
+  if (!rises && of(keys, "unturned_every") != "0" && real_of(keys, "seq") >= 8192)
     return "scores_rise_at above 0, found 0";
   write_unturned(keys, out);
   write_balance(keys, out);
@@ -512,28 +511,33 @@ std::string write_llama4(const Keys& keys, OrderedJson& out) {
 }
 
 ModelType llama4() {
-  return {"llama4_text",
-          "mixtral",
-          "Llama4ForCausalLM",
-          with(decoder_rows(),
-               {same("intermediate_size", "shared_ffn"), implied("shared_ffn", "=ffn"),
-                same("intermediate_size_mlp", "dense_ffn"),
-                same("head_dim", "head_dim"), attention_bias(),
-                same("num_local_experts", "experts"), same("num_experts_per_tok", "top_k"),
-                same("interleave_moe_layer_step", "experts_every"), implied("normalize", "0"),
-                implied("router", "sigmoid"), implied("weigh_before", "1"),
-                implied("rotary_pairs", "neighbours"),
-                {"use_qk_norm",
-                 "",
-                 "",
-                 false,
-                 {{"true", "qk_norm=1,qk_norm_over=turned"}, {"false", "qk_norm=0"}}},
-                must_be("router_jitter_noise", {"0.0"})}),
-          read_llama4,
-          write_llama4,
-          spell_rotary,
-          {"theta", "rope_scaling", "unturned_every", "scores_rise_at", "chunk", "full_every",
-           "balance"}};
+  return {
+      "llama4_text",
+      "mixtral",
+      "Llama4ForCausalLM",
+      with(decoder_rows(), {same("intermediate_size", "shared_ffn"),
+                            implied("shared_ffn", "=ffn"),
+                            same("intermediate_size_mlp", "dense_ffn"),
+                            same("head_dim", "head_dim"),
+                            attention_bias(),
+                            same("num_local_experts", "experts"),
+                            same("num_experts_per_tok", "top_k"),
+                            same("interleave_moe_layer_step", "experts_every"),
+                            implied("normalize", "0"),
+                            implied("router", "sigmoid"),
+                            implied("weigh_before", "1"),
+                            implied("rotary_pairs", "neighbours"),
+                            {"use_qk_norm",
+                             "",
+                             "",
+                             false,
+                             {{"true", "qk_norm=1,qk_norm_over=turned"}, {"false", "qk_norm=0"}}},
+                            must_be("router_jitter_noise", {"0.0"})}),
+      read_llama4,
+      write_llama4,
+      spell_rotary,
+      {"theta", "rope_scaling", "unturned_every", "scores_rise_at", "chunk", "full_every",
+       "balance"}};
 }
 
 // ---- state space
@@ -572,11 +576,10 @@ ModelType mamba2() {
   return {"mamba2",
           "nemotron_h",
           "Mamba2ForCausalLM",
-          {same("num_hidden_layers", "layers"),
-           same("hidden_size", "hidden"), same("vocab_size", "vocab"),
-           same("num_heads", "ssm_heads"), same("head_dim", "ssm_head_dim"),
-           same("n_groups", "ssm_groups"), same("state_size", "state"),
-           same("conv_kernel", "conv"), same("chunk_size", "chunk"),
+          {same("num_hidden_layers", "layers"), same("hidden_size", "hidden"),
+           same("vocab_size", "vocab"), same("num_heads", "ssm_heads"),
+           same("head_dim", "ssm_head_dim"), same("n_groups", "ssm_groups"),
+           same("state_size", "state"), same("conv_kernel", "conv"), same("chunk_size", "chunk"),
            real("layer_norm_epsilon", "eps"), boolean("tie_word_embeddings", "tied"),
            must_be("hidden_act", {"\"silu\""}), must_be("use_bias", {"false"}),
            must_be("use_conv_bias", {"true"}),
@@ -586,16 +589,16 @@ ModelType mamba2() {
           write_mamba2,
           nullptr,
           // Keys of blocks that the pattern does not have.
-          {"pattern", "heads", "kv_heads", "head_dim", "ffn", "experts", "top_k", "expert_ffn", "shared_ffn",
-           "latent", "balance", "z_loss", "mtp_pattern", "mtp_loss"}};
+          {"pattern", "heads", "kv_heads", "head_dim", "ffn", "experts", "top_k", "expert_ffn",
+           "shared_ffn", "latent", "balance", "z_loss", "mtp_pattern", "mtp_loss"}};
 }
 
 }  // namespace
 
 std::vector<ModelType> recent_decoders() {
-  std::vector<ModelType> types = {phi3(), olmo2(),     smollm3(),     gemma2(),   gemma3(),
-                                  glm4(), qwen3_moe(), deepseek_v3(), glm4_moe(), gpt_oss(),
-                                  llama4(), mamba2()};
+  std::vector<ModelType> types = {phi3(),     olmo2(),   smollm3(),   gemma2(),
+                                  gemma3(),   glm4(),    qwen3_moe(), deepseek_v3(),
+                                  glm4_moe(), gpt_oss(), llama4(),    mamba2()};
   // The row of a padding token would not be trained, and its default may lie outside of the table.
   for (ModelType& type : types) type.also = {{"pad_token_id", nullptr}};
   return types;

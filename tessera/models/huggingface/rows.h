@@ -121,7 +121,7 @@ struct ModelType {
   std::string (*write)(const Keys& keys, OrderedJson& out) = nullptr;
   // Adds to `out` the keys that transformers 4 and 5 spell in two ways, in both spellings.
   void (*spell)(const Keys& keys, OrderedJson& out) = nullptr;
-  Texts own = {};  // keys of ours that the functions handle, in addition to the rows
+  Texts own = {};         // keys of ours that the functions handle, in addition to the rows
   OrderedJson also = {};  // keys that are written as they are
   // As HuggingFaceModel::unnamed. No config.json of a type with such a text is written.
   std::string unnamed = {};
@@ -147,11 +147,11 @@ const ConfigRow& attention_bias();
 // Reads rope_theta and rope_scaling (transformers 4), or both in the object rope_parameters
 // (transformers 5). If a file has both spellings, rope_scaling is read, unless it is empty.
 void read_rotary(ConfigReader& reader);
-// The same of types that turn a part of each head, partial_rotary_factor, whose default is
+// Reads them for types that turn a part of each head, partial_rotary_factor, whose default is
 // `otherwise` (JSON).
 void read_partial_rotary(ConfigReader& reader, const char* otherwise);
 void spell_rotary(const Keys& keys, OrderedJson& out);
-// As spell_rotary, for types that turn a part of each head.
+// Writes them for types that turn a part of each head.
 void spell_partial_rotary(const Keys& keys, OrderedJson& out);
 // Returns the factor that YaRN gives queries and keys for positions that are `factor` times as many
 // (Peng et al. 2023, arXiv 2309.00071, section 3.4), with the weight `weight` of its logarithm.

@@ -24,7 +24,7 @@ namespace tessera::kernels {
 // The positions of the inputs of `attention` or of one of its derivatives.
 struct AttentionOperands {
   explicit AttentionOperands(const Op& op);
-  size_t q = 0;                                           // position of q; k and v are the next two
+  size_t q = 0;  // position of q; k and v are the next two
   // -1: the op has no such input
   int bias = -1, query_segments = -1, key_segments = -1, of_lse = -1;
 };
@@ -67,9 +67,9 @@ class AttentionForm {
 
   int64_t queries_ = 0, keys_ = 0, window_ = 0;
   bool causal_ = false;
-  A softcap_ = 0;                            // 0: none
-  std::shared_ptr<std::vector<A>> slopes_;   // of the cap, for each score of the last row
-  int64_t shift_ = 0;  // position of query 0 minus position of key 0
+  A softcap_ = 0;                           // 0: none
+  std::shared_ptr<std::vector<A>> slopes_;  // of the cap, for each score of the last row
+  int64_t shift_ = 0;                       // position of query 0 minus position of key 0
   // If the tokens are in another order than their positions (the op's `order`) and this matters for
   // which keys are seen: the positions of the queries, then those of the keys. Else empty.
   std::vector<int64_t> positions_;

@@ -112,8 +112,8 @@ double yarn_frequency(double frequency, double theta, int64_t pair, int64_t pair
                       const std::vector<int64_t>& sizes) {
   // Returns the number of the pair that turns so many times, as a real number.
   const auto pair_of = [&](int64_t turns) {
-    const double wave = static_cast<double>(sizes[1]) /
-                        (static_cast<double>(turns) * 2 * std::numbers::pi);
+    const double wave =
+        static_cast<double>(sizes[1]) / (static_cast<double>(turns) * 2 * std::numbers::pi);
     return static_cast<double>(pairs) * std::log(wave) / std::log(theta);
   };
   double low = pair_of(sizes[2]), high = pair_of(sizes[3]);

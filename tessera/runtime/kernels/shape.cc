@@ -249,7 +249,7 @@ Kernel fill(const KernelCall& call) {
 }
 
 // Prepares the kernel with inputs (x, cos, sin), attributes (inverse, neighbours, first) and output
-// y. Of the last dim it rotates the elements from `first` on, as many as the tables have pairs for:
+// y. It rotates the elements of the last dim from `first` on, as many as the tables have pairs for:
 // pairs (i, i + half), or neighbours (2 i, 2 i + 1). The other elements are copied.
 Kernel rotary(const KernelCall& call) {
   return with_compute_type(call.inputs[0].dtype, [&]<class A>() -> Kernel {
