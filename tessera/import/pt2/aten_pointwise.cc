@@ -206,9 +206,10 @@ Value causal(const Call& call, const Value& x) {
     // The kind finds its dims by their names, which may be those of another sequence here.
     const Vars queries = e.dims().leaves(scores.dims[scores.dims.size() - 2]);
     for (const auto& [leaves, name] : {std::pair(keys, "kv"), std::pair(queries, "seq")}) {
-      if (leaves.size() == 1 && e.name(leaves[0]) != name)
+      if (leaves.size() == 1 && e.name(leaves[0]) != name) {
         in.id = e.op("rename", {in.id}, {{"from", e.name(leaves[0])}, {"to", std::string(name)}},
                      "rename");
+      }
     }
     e.define(slot, {e.op("causal_mask", {in.id}), in.dims});
   });

@@ -236,9 +236,10 @@ Status row_einsum(const Call& call) {
            });
   };
   bool fits = operands.size() == xs.size() && known(result);
-  for (size_t i = 0; fits && i < xs.size(); ++i)
+  for (size_t i = 0; fits && i < xs.size(); ++i) {
     fits =
         known(operands[i]) && operands[i].size() == xs[i].dims.size() && is_floating(xs[i].dtype);
+  }
   if (!fits) {
     return invalid_input(
         fmt::format("an op without a counterpart: expected an einsum of floating operands with a "
