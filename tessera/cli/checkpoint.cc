@@ -210,9 +210,10 @@ Result<int> copy(const CheckpointOptions& options) {
 }
 
 Result<int> convert_form(const CheckpointOptions& options) {
-  if (options.out.empty())
+  if (options.out.empty()) {
     return invalid_input(
         "checkpoint convert: expected FROM and TO, what to read and what to write");
+  }
   TESSERA_TRY(const PlanningLibrary* library, planning_library("checkpoint convert"));
   TESSERA_TRY(const ConvertReport done,
               library->convert_checkpoint({options.path, options.out, options.format, options.model,

@@ -202,9 +202,10 @@ TensorId with_positions(GraphBuilder& g, TensorId k, TensorId x, const Attention
       rotated(g, "k_rotary", linear(g, "k_rope", x, {"hidden"}, {width}, product), 0, options);
   if (!g.ok()) return {};
   std::string dims;
-  for (const Dim& dim : g.tensor(k).dims)
+  for (const Dim& dim : g.tensor(k).dims) {
     dims += fmt::format("{}{}={}", dims.empty() ? "" : " ", dim.name,
                         dim.name == width.name ? width.size : dim.size);
+  }
   const TensorId each = g.op1("k_rope_heads", "broadcast_to", {turned}, {{"dims", dims}});
   return g.op1("k_both", "concat", {k, each}, {{"dim", width.name}});
 }

@@ -270,9 +270,10 @@ void read_qwen3_moe(ConfigReader& reader) {
 
 std::string write_qwen3_moe(const Keys& keys, OrderedJson& out) {
   const auto dense = number(of(keys, "dense_layers")).get<int64_t>();
-  if (dense > 0 && of(keys, "experts_every") != "1")
+  if (dense > 0 && of(keys, "experts_every") != "1") {
     return fmt::format("dense_layers=0 beside experts_every={}, found {}",
                        of(keys, "experts_every"), dense);
+  }
   out["mlp_only_layers"] = OrderedJson::array();
   for (int64_t i = 0; i < dense; ++i) out["mlp_only_layers"].push_back(i);
   out["use_sliding_window"] = !window_of(keys).is_null();
@@ -461,9 +462,10 @@ void read_llama4(ConfigReader& reader) {
       if (layer.is_number_integer() && layer >= 0 && layer < layers)
         given[layer.get<size_t>()] = true;
     }
-    if (given != each_of(layers, step))
+    if (given != each_of(layers, step)) {
       reader.approximate(
           fmt::format("every {}th block has experts, not those of moe_layers", step));
+    }
   }
   add_unturned(reader);
   const json chunk = reader.value("attention_chunk_size"),
