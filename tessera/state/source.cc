@@ -68,8 +68,7 @@ class SafetensorsSource : public TensorSource {
           piece.resize(static_cast<size_t>(bytes));
           into = piece.data();
         }
-        TESSERA_TRY_VOID(
-            files_[file].read(entry, array.first * from_bytes + range.begin + at, bytes, into));
+        TESSERA_TRY_VOID(files_[file].read(entry, range.begin + at, bytes, into));
         if (dtype != array.dtype) convert(array.dtype, into, dtype, out, count);
         out += count * to_bytes;
         bytes_read_ += bytes;

@@ -23,8 +23,6 @@ struct SourceArray {
   std::string name;
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape;
-  // How many elements of the file's array come before this one, which may be a part of it.
-  int64_t first = 0;
 };
 
 class TensorSource {

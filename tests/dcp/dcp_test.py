@@ -107,6 +107,26 @@ class Dcp(unittest.TestCase):
             for key, value in right.items():
                 self.assertTrue(torch.equal(found[key], value), key)
 
+    def test_arrays_that_several_of_our_tensors_share(self):
+        import torch.distributed.checkpoint
+        import transformers
+
+        torch.manual_seed(0)
+        model = transformers.Phi3ForCausalLM(transformers.Phi3Config(  # queries, keys and values of unequal sizes in one array
+            vocab_size=37, hidden_size=24, intermediate_size=40, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1,
+            pad_token_id=None, max_position_embeddings=12))
+        theirs, saved, ours, back = (self.folder / f"fused_{name}" for name in ("theirs", "saved", "ours", "back"))
+        model.save_pretrained(theirs)
+        torch.distributed.checkpoint.save(model.state_dict(), checkpoint_id=saved)
+        for source, to, form in ((saved, ours, "tessera"), (ours, back, "hf")):
+            done = subprocess.run([TESSERA, "checkpoint", "convert", source, to, "--format", form, "--model", theirs / "config.json"],
+                                  capture_output=True, text=True, check=False, timeout=120)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        expected, found = load_file(theirs / "model.safetensors"), load_file(back / "model.safetensors")
+        self.assertEqual(sorted(found), sorted(expected))
+        for name, value in expected.items():
+            self.assertTrue(torch.equal(found[name], value), name)
+
     def test_the_layout_of_safetensors(self):
         """The same run saved in the other layout, which PyTorch writes and does not read back."""
         torchrun(3, "fsdp", self.folder / "plain", "safetensors")

@@ -65,7 +65,7 @@ class UnpackedSource : public TensorSource {
     const int64_t each = pair.rows * pair.columns;
     const std::lock_guard lock(mutex_);
     for (const ByteRange& range : byte_ranges(array.shape, 1, region)) {
-      int64_t at = array.first + range.begin;
+      int64_t at = range.begin;
       for (int64_t left = range.bytes; left > 0;) {
         TESSERA_TRY_VOID(unpack(array.name, pair, at / each));
         const int64_t inside = at % each, count = std::min(left, each - inside);

@@ -102,7 +102,7 @@ class HuggingFaceSource : public TensorSource {
                                        entry.parts.front().name, dtype_name(array->dtype)));
       }
       used_.insert(array->name);
-      entry.parts.push_back({array->name, array->dtype, view.split_shape, view.first});
+      entry.parts.push_back({array->name, array->dtype, view.split_shape});
     }
     by_name_[view.name] = arrays_.size();
     arrays_.push_back({view.name, entry.parts.front().dtype, view.shape});
@@ -167,13 +167,30 @@ class HuggingFaceSource : public TensorSource {
         fmt::format("{}: '{}': {}", where(), short_line(array), short_line(message)));
   }
 
+  // Reads a box of split dims. Where their array also has rows of other tensors, reads the boxes of
+  // the whole array that hold the same elements, so that a source need not know of parts.
+  Status read_box(const TensorView& view, const SourceArray& part, const Box& box, DType dtype,
+                  std::byte* out) const {
+    if (Box::whole(view.array_shape).volume() == Box::whole(part.shape).volume())
+      return files_->read(part, box, dtype, out);
+    SourceArray whole = part;
+    whole.shape = view.array_shape;
+    for (const ByteRange& range : byte_ranges(part.shape, 1, box)) {
+      for (const Box& each : boxes_of_range(whole.shape, view.first + range.begin, range.bytes)) {
+        TESSERA_TRY_VOID(files_->read(whole, each, dtype, out));
+        out += each.volume() * dtype_bytes(dtype);
+      }
+    }
+    return {};
+  }
+
   // Reads a region from one of their arrays, tile by tile in the order of its bytes.
   Status read_part(const TensorView& view, const SourceArray& part, const Box& region, DType dtype,
                    std::byte* out) const {
     Box box = view.box(region);
     // Parts that alternate element by element are read together, and ours is picked.
     const bool alternate = view.dims.back() == TensorView::kPart && view.split_shape.back() > 1;
-    if (view.same_order() && !alternate) return files_->read(part, box, dtype, out);
+    if (view.same_order() && !alternate) return read_box(view, part, box, dtype, out);
     if (alternate) box.dims.back() = {0, view.split_shape.back()};
     const std::vector<int64_t> strides = row_major_strides(region.shape());
     std::vector<int64_t> out_strides;
@@ -186,7 +203,7 @@ class HuggingFaceSource : public TensorSource {
     std::vector<std::byte> tile;
     return for_each_tile(box, order, kReadBytes / bytes, [&](const Box& piece) -> Status {
       tile.resize(static_cast<size_t>(piece.volume() * bytes));
-      TESSERA_TRY_VOID(files_->read(part, piece, dtype, tile.data()));
+      TESSERA_TRY_VOID(read_box(view, part, piece, dtype, tile.data()));
       int64_t at = 0;
       for (size_t d = 0; d < out_strides.size(); ++d)
         at += (piece.dims[d].begin - box.dims[d].begin) * out_strides[d];
