@@ -227,6 +227,7 @@ struct RankExecutor::Impl {
       }
     }
     if (device != nullptr) {
+      context.formulas = device->formulas();
       device_communicator = device->communicator(world);
       communicator = device_communicator.get();
       // A broken invariant on the thread of a stream is thrown, so that it reaches the host.

@@ -12,6 +12,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/graph/kinds.h"
+#include "tessera/runtime/formulas/formula.h"
 #include "tessera/runtime/kernels/family.h"
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/kernels/sampling.h"
@@ -248,6 +249,7 @@ Kernel prepare_kernel(const KernelCall& call) {
     }
     return sequence(std::move(kernels));
   }
+  if (call.context->formulas && has_formula(*call.op)) return prepare_formula(call);
   return prepare_with_scratch(info, call);
 }
 

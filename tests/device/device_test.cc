@@ -55,11 +55,20 @@ TEST(OnTestDevice, EachSeedGivesTheSameResult) {
   }
 }
 
+TEST(OnTestDevice, FormulasEqualTheSerialRunOfTheProcessor) {
+  for (const char* plan : {"serial", "megatron(tp=2,dp=2)", "fsdp(dp=2)"}) {
+    const auto report = verified(plan, "test(kernels=formulas)");
+    ASSERT_TRUE(report) << report.error().message;
+    EXPECT_TRUE(report->ok) << plan << ": " << report->why;
+  }
+}
+
 TEST(OnTestDevice, AnUnknownDeviceIsRefused) {
   const auto report = verified("serial", "tpu");
   ASSERT_FALSE(report);
   EXPECT_EQ(report.error().code, ErrorCode::kInvalidInput);
-  EXPECT_EQ(report.error().message, "device 'tpu': expected cpu, test or test(seed=N)");
+  EXPECT_EQ(report.error().message,
+            "device 'tpu': expected cpu, test, test(seed=N) or test(kernels=formulas)");
 }
 
 TEST(DroppedWaits, AreSeen) {

@@ -30,20 +30,27 @@ Result<std::unique_ptr<Device>> open(std::string_view name) {
     name = stated == nullptr ? "cpu" : stated;
   }
   TESSERA_TRY(const Call call, parse_call(name));
+  const auto refused = [&] {
+    return invalid_input(
+        fmt::format("device '{}': expected cpu, test, test(seed=N) or test(kernels=formulas)",
+                    short_line(name)));
+  };
   uint64_t seed = 1;
+  bool formulas = false;
   for (const auto& [key, value] : call.arguments) {
     const auto number = parse_int(value);
-    if (call.name != "test" || key != "seed" || !number || *number < 0) {
-      return invalid_input(
-          fmt::format("device '{}': expected cpu, test or test(seed=N), found {}={}",
-                      short_line(name), short_line(key), short_line(value)));
+    if (call.name == "test" && key == "seed" && number && *number >= 0) {
+      seed = static_cast<uint64_t>(*number);
+    } else if (call.name == "test" && key == "kernels" &&
+               (value == "formulas" || value == "processor")) {
+      formulas = value == "formulas";
+    } else {
+      return refused();
     }
-    seed = static_cast<uint64_t>(*number);
   }
   if (call.name == "cpu") return nullptr;
-  if (call.name == "test") return test_device(seed);
-  return invalid_input(
-      fmt::format("device '{}': expected cpu, test or test(seed=N)", short_line(name)));
+  if (call.name == "test") return test_device(seed, formulas);
+  return refused();
 }
 
 }  // namespace tessera::device

@@ -20,7 +20,8 @@
 //                     memory that cannot be touched, each stream is a thread, and each piece of
 //                     work may begin after a random delay. What arrives from other ranks is written
 //                     when it is waited for. So a missing wait or a read by the host is a wrong
-//                     value or a crash. `test(seed=N)` draws other delays.
+//                     value or a crash. `test(seed=N)` draws other delays; with
+//                     `test(kernels=formulas)` ops that have a formula are computed by it.
 //
 // If work throws, all streams of the device pass over what is left, and finish() throws the same
 // exception. A rank opens a device of its own. One thread of the rank, the host, uses it.
@@ -68,6 +69,9 @@ class Memory {
 class Device {
  public:
   virtual ~Device() = default;
+  // Whether ops that have a formula (formulas/formula.h) are computed by it, and not by a kernel of
+  // the processor.
+  virtual bool formulas() const = 0;
   // Returns zeroed memory. Errors (invalid input): there is not so much.
   virtual Result<std::unique_ptr<Memory>> allocate(int64_t bytes) = 0;
   // Makes a stream. Where the stream is a thread, this thread keeps what `enter` returns as long as

@@ -21,15 +21,16 @@ std::unique_ptr<Device> opened(std::string_view name) {
 TEST(Device, NamesAreReadAndOthersRefused) {
   EXPECT_EQ(*open("cpu"), nullptr);
   EXPECT_NE(opened("test"), nullptr);
-  EXPECT_NE(opened("test(seed=3)"), nullptr);
+  EXPECT_FALSE(opened("test(seed=3)")->formulas());
+  EXPECT_TRUE(opened("test(seed=3,kernels=formulas)")->formulas());
   const auto message = [](std::string_view name) {
     const auto device = open(name);
     return device ? "" : device.error().message;
   };
-  EXPECT_THAT(message("gpu"), HasSubstr("device 'gpu': expected cpu, test or test(seed=N)"));
-  EXPECT_THAT(message("test(seed=x)"), HasSubstr("found seed=x"));
-  EXPECT_THAT(message("test(speed=1)"), HasSubstr("found speed=1"));
-  EXPECT_THAT(message("cpu(seed=1)"), HasSubstr("found seed=1"));
+  for (const char* name :
+       {"gpu", "test(seed=x)", "test(speed=1)", "test(kernels=fast)", "cpu(seed=1)"})
+    EXPECT_THAT(message(name),
+                HasSubstr(std::string("device '") + name + "': expected cpu, test, "));
 }
 
 TEST(TestDevice, AStreamDoesItsWorkInOrder) {

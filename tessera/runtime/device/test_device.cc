@@ -182,8 +182,9 @@ class TestStream final : public Stream {
 
 class TestDevice final : public Device {
  public:
-  explicit TestDevice(uint64_t seed) : seeds_(seed) {}
+  TestDevice(uint64_t seed, bool formulas) : formulas_(formulas), seeds_(seed) {}
 
+  bool formulas() const override { return formulas_; }
   Result<std::unique_ptr<Memory>> allocate(int64_t bytes) override {
     auto memory = std::make_unique<TestMemory>();
     TESSERA_TRY_VOID(memory->map(bytes));
@@ -197,12 +198,15 @@ class TestDevice final : public Device {
   }
 
  private:
+  const bool formulas_;
   std::mt19937_64 seeds_;
   std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };
 
 }  // namespace
 
-std::unique_ptr<Device> test_device(uint64_t seed) { return std::make_unique<TestDevice>(seed); }
+std::unique_ptr<Device> test_device(uint64_t seed, bool formulas) {
+  return std::make_unique<TestDevice>(seed, formulas);
+}
 
 }  // namespace tessera::device

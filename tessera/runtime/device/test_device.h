@@ -10,7 +10,7 @@
 
 namespace tessera::device {
 
-// `seed` draws the delays before pieces of work.
-std::unique_ptr<Device> test_device(uint64_t seed);
+// `seed` draws the delays before pieces of work; `formulas` is what the device's function returns.
+std::unique_ptr<Device> test_device(uint64_t seed, bool formulas);
 
 }  // namespace tessera::device

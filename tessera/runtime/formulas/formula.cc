@@ -1,0 +1,150 @@
+#include "tessera/runtime/formulas/formula.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+
+#include "tessera/base/check.h"
+#include "tessera/runtime/kernels/family.h"
+#include "tessera/runtime/kernels/table_rows.h"
+#include "tessera/runtime/kernels/tensor.h"
+
+namespace tessera::kernels {
+namespace {
+
+const std::map<std::string_view, Formula>& registry() {
+  static const std::map<std::string_view, Formula> all = [] {
+    std::map<std::string_view, Formula> kinds;
+    for (const auto family : {elementwise_formulas(), row_formulas(), product_formulas(),
+                              lookup_formulas(), update_formulas()}) {
+      for (const Formula& formula : family) kinds.emplace(formula.kind, formula);
+    }
+    return kinds;
+  }();
+  return all;
+}
+
+// Returns the tensor in the dtype in which formulas compute.
+at::Tensor widened(const at::Tensor& x) {
+  const bool narrow = x.scalar_type() == at::kBFloat16 || x.scalar_type() == at::kHalf;
+  return narrow ? x.to(at::kFloat) : x;
+}
+
+// Merges a value into what an output has: by Chan's update for moments (count, mean, M2), which are
+// the last dim.
+at::Tensor merged_moments(const at::Tensor& a, const at::Tensor& b) {
+  const auto part = [](const at::Tensor& x, int64_t i) { return x.select(-1, i); };
+  const at::Tensor count = part(a, 0) + part(b, 0), delta = part(b, 1) - part(a, 1);
+  const at::Tensor share = at::where(count == 0, at::zeros_like(count), part(b, 0) / count);
+  return at::stack({count, part(a, 1) + delta * share,
+                    part(a, 2) + part(b, 2) + delta * delta * part(a, 0) * share},
+                   -1);
+}
+
+// Returns what two parts of attention's result make together. `lse` has the log-sum-exp of the scores
+// of each part, before[0] and made[0] its results.
+at::Tensor merged_results(const at::Tensor& before, const at::Tensor& lse_before,
+                          const at::Tensor& made, const at::Tensor& lse_made) {
+  const at::Tensor both = at::logaddexp(lse_before, lse_made);
+  const auto part = [&](const at::Tensor& value, const at::Tensor& lse) {
+    const at::Tensor share = at::where(at::isinf(both), at::zeros_like(both), at::exp(lse - both));
+    return value * share.unsqueeze(-1).to(value.scalar_type());
+  };
+  return part(before, lse_before) + part(made, lse_made);
+}
+
+void write(const at::Tensor& to, const at::Tensor& value, bool add, Combiner combiner) {
+  const at::Tensor made = value.expand(to.sizes());
+  if (!add) {
+    to.copy_(made);
+    return;
+  }
+  const at::Tensor before = widened(to);
+  switch (combiner) {
+    case Combiner::kSum: to.copy_(before + made); return;
+    case Combiner::kMax: to.copy_(at::maximum(before, made.to(before.scalar_type()))); return;
+    case Combiner::kLogSumExp: to.copy_(at::logaddexp(before, made)); return;
+    case Combiner::kMoments: to.copy_(merged_moments(before, made)); return;
+    case Combiner::kWeighted: break;
+  }
+  TESSERA_CHECK(false, "weighted parts are merged by the kind's kernel");
+}
+
+}  // namespace
+
+Call::Call(const KernelCall& call) : call_(call) {}
+
+at::Tensor Call::in(size_t i) const { return widened(tensor_of(call_.inputs[i])); }
+
+at::Tensor Call::along(size_t i, const std::vector<int>& order) const {
+  Array array = input_along(call_, i, order);
+  for (size_t d = 0; d < order.size(); ++d) {
+    if (array.strides[d] == 0) array.shape[d] = 1;
+  }
+  return widened(tensor_of(array));
+}
+
+std::vector<int> Call::dims_of_output(size_t output) const {
+  return op_dims(op().annotation.outputs[output]);
+}
+
+at::Tensor Call::aligned(size_t i, size_t output) const { return along(i, dims_of_output(output)); }
+
+int64_t Call::dim(size_t i, std::string_view name) const {
+  const std::vector<int> dims = op_dims(op().annotation.inputs[i]);
+  const auto at = std::find(dims.begin(), dims.end(), op().annotation.find(name));
+  TESSERA_CHECK(at != dims.end(), "{}: no dim {}", op().path, name);
+  return at - dims.begin();
+}
+
+at::Tensor Call::summed(const at::Tensor& value, const std::vector<int>& order,
+                        size_t output) const {
+  const std::vector<int> kept = dims_of_output(output);
+  std::vector<int64_t> gone, left;
+  for (size_t d = 0; d < order.size(); ++d) {
+    const bool stays = std::find(kept.begin(), kept.end(), order[d]) != kept.end();
+    if (!stays) gone.push_back(static_cast<int64_t>(d));
+  }
+  const at::Tensor sum = gone.empty() ? value : value.sum(gone);
+  std::vector<int> rest;
+  for (const int dim : order) {
+    if (std::find(kept.begin(), kept.end(), dim) != kept.end()) rest.push_back(dim);
+  }
+  for (const int dim : kept) {
+    const auto at = std::find(rest.begin(), rest.end(), dim);
+    TESSERA_CHECK(at != rest.end(), "{}: the value lacks a dim of output {}", op().path, output);
+    left.push_back(at - rest.begin());
+  }
+  return sum.permute(left);
+}
+
+Interval Call::rows_of(int dim) const { return rows_named(call_, dim); }
+
+bool has_formula(const Op& op) {
+  const auto found = registry().find(op.kind);
+  if (found == registry().end()) return false;
+  return found->second.covers == nullptr || found->second.covers(op);
+}
+
+Kernel prepare_formula(const KernelCall& call) {
+  const auto found = registry().find(call.op->kind);
+  TESSERA_CHECK(found != registry().end(), "no formula for kind {}", call.op->kind);
+  return [call, value = found->second.value] {
+    const Values made = value(Call(call));
+    TESSERA_CHECK(made.size() == call.outputs.size(), "{}: {} values for {} outputs", call.op->path,
+                  made.size(), call.outputs.size());
+    for (size_t i = 0; i < made.size(); ++i) {
+      if (call.outputs[i].empty()) continue;
+      if (call.add[i] && call.op->annotation.outputs[i].combiner == Combiner::kWeighted) {
+        const at::Tensor to = tensor_of(call.outputs[i]);  // the next output has the log-sum-exp
+        to.copy_(merged_results(widened(to), tensor_of(call.outputs[i + 1]), made[i], made[i + 1]));
+        continue;
+      }
+      write(tensor_of(call.outputs[i]), made[i], call.add[i],
+            call.op->annotation.outputs[i].combiner);
+    }
+  };
+}
+
+}  // namespace tessera::kernels

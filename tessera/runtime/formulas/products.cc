@@ -1,0 +1,172 @@
+// Formulas of products and of attention.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "tessera/base/check.h"
+#include "tessera/graph/order.h"
+#include "tessera/runtime/formulas/formula.h"
+#include "tessera/runtime/kernels/attention_form.h"
+#include "tessera/runtime/kernels/family.h"
+
+namespace tessera::kernels {
+namespace {
+
+// Returns the letters of dims for libtorch's einsum.
+std::string letters(const std::vector<int>& dims) {
+  std::string text;
+  for (const int dim : dims) {
+    TESSERA_CHECK(dim < 52, "einsum of {} dims", dim);
+    text += static_cast<char>(dim < 26 ? 'a' + dim : 'A' + dim - 26);
+  }
+  return text;
+}
+
+Values einsum(const Call& c) {
+  const Annotation& annotation = c.op().annotation;
+  const size_t factors = std::min<size_t>(c.inputs(), 2);
+  std::string spec;
+  std::vector<at::Tensor> operands;
+  for (size_t i = 0; i < factors; ++i) {
+    spec += (i == 0 ? "" : ",") + letters(op_dims(annotation.inputs[i]));
+    operands.push_back(c.in(i));
+  }
+  spec += "->" + letters(c.dims_of_output(0));
+  at::Tensor y = at::einsum(spec, operands);
+  // Of the pieces of a sum, the one that begins all dims that are summed adds the bias.
+  bool first = true;
+  for (size_t d = 0; d < annotation.dims.size(); ++d)
+    first = first && !(annotation.reduces(static_cast<int>(d), 0) && c.box().dims[d].begin != 0);
+  if (c.has(2) && first) y = y + c.aligned(2);
+  return {y};
+}
+
+// What attention and its derivative share: the scores of a box [batch, heads, group, seq, kv].
+struct Scores {
+  at::Tensor q, k, v;  // [b, h, g, q, d], [b, h, 1, kv, d], [b, h, 1, kv, d of values]
+  at::Tensor values;   // scores, -inf where a query does not see a key
+  at::Tensor slope;    // derivative of the cap; undefined without one
+  double scale = 1;
+};
+
+// Returns which keys the queries of the call's box see, [q, kv] of truths; undefined: all.
+at::Tensor visible(const Call& c, const AttentionOperands& at, const at::Tensor& like) {
+  const Op& op = c.op();
+  const bool causal = op.integer("causal") != 0;
+  const int64_t window = op.integer("window");
+  if (!causal && window == 0) return {};
+  const int seq = op.annotation.find("seq"), kv = op.annotation.find("kv");
+  const auto box = [&](int dim) { return c.box().dims[static_cast<size_t>(dim)]; };
+  const auto size = [&](int dim) { return op.annotation.dims[static_cast<size_t>(dim)].size; };
+  const auto order = parse_order(op.text("order"));
+  TESSERA_CHECK(order.has_value(), "{}: order {}", op.path, op.text("order"));
+  const auto options = at::TensorOptions(at::kLong).device(like.device());
+  const int64_t keys = c.input(at.q + 1).shape[1], late = size(kv) - size(seq);
+  const auto positions = [&](Interval interval, int64_t shift) {
+    const at::Tensor made = at::empty({interval.size}, at::TensorOptions(at::kLong));
+    if (order->kind == Order::Kind::kNone)
+      return at::arange(interval.begin + shift, interval.begin + shift + interval.size, options);
+    for (const OpRun& run : runs_of(*order, size(kv), interval)) {
+      for (int64_t i = 0; i < run.size; ++i)
+        made[run.index - interval.begin + i] = run.first + i * run.stride;
+    }
+    return made.to(like.device());
+  };
+  const at::Tensor apart =
+      positions(box(seq), late).unsqueeze(-1) - positions({box(kv).begin, keys}, 0).unsqueeze(0);
+  at::Tensor seen = at::ones_like(apart, at::TensorOptions(at::kBool));
+  if (causal) seen = at::logical_and(seen, apart >= 0);
+  if (window > 0) seen = at::logical_and(seen, at::abs(apart) < window);
+  return seen;
+}
+
+Scores scores_of(const Call& c, const AttentionOperands& operands) {
+  const Op& op = c.op();
+  const auto dim = [&](const char* name) { return op.annotation.find(name); };
+  const int batch = dim("batch"), heads = dim("heads"), group = dim("group"), seq = dim("seq"),
+            kv = dim("kv");
+  Scores made;
+  made.q = c.in(operands.q).permute({0, 2, 3, 1, 4});
+  made.k = c.in(operands.q + 1).permute({0, 2, 1, 3}).unsqueeze(2);
+  made.v = c.in(operands.q + 2).permute({0, 2, 1, 3}).unsqueeze(2);
+  const double stated = op.number("scale");
+  made.scale = stated == 0 ? 1 / std::sqrt(static_cast<double>(made.q.size(-1))) : stated;
+  made.values = at::matmul(made.q, made.k.transpose(-1, -2)) * made.scale;
+  if (const double cap = op.number("softcap"); cap > 0) {
+    const at::Tensor bent = at::tanh(made.values / cap);
+    made.slope = 1 - bent * bent;
+    made.values = cap * bent;
+  }
+  const std::vector<int> order = {batch, heads, group, seq, kv};
+  // The keys may end at the last query; bias and segments have all of the box.
+  const auto of_keys = [&](int input) {
+    const at::Tensor all = c.along(static_cast<size_t>(input), order);
+    return all.size(-1) == 1 ? all : all.narrow(-1, 0, made.k.size(-2));
+  };
+  if (operands.bias >= 0) made.values = made.values + of_keys(operands.bias);
+  const at::Tensor never =
+      at::full({}, -std::numeric_limits<double>::infinity(), made.values.options());
+  if (const at::Tensor seen = visible(c, operands, made.values); seen.defined())
+    made.values = at::where(seen, made.values, never);
+  if (operands.query_segments >= 0) {
+    const at::Tensor own = of_keys(operands.query_segments), other = of_keys(operands.key_segments);
+    made.values = at::where(own == other, made.values, never);
+  }
+  return made;
+}
+
+// Returns exp(scores - lse), 0 where a query sees no key.
+at::Tensor weights_of(const Scores& scores, const at::Tensor& lse) {
+  const at::Tensor safe = at::where(at::isinf(lse), at::zeros_like(lse), lse);
+  return at::exp(scores.values - safe.unsqueeze(-1));
+}
+
+Values attention(const Call& c) {
+  const AttentionOperands operands(c.op());
+  const Scores scores = scores_of(c, operands);
+  const at::Tensor lse = at::logsumexp(scores.values, {-1});
+  const at::Tensor o = at::matmul(weights_of(scores, lse), scores.v);
+  return {o.permute({0, 3, 1, 2, 4}), lse.permute({0, 3, 1, 2})};
+}
+
+Values attention_grad(const Call& c) {
+  const AttentionOperands operands(c.op());
+  const Scores scores = scores_of(c, operands);
+  const auto result = [&](size_t i) { return c.in(i).permute({0, 2, 3, 1, 4}); };
+  const at::Tensor dy = result(0), o = result(operands.q + 3);
+  const auto of_query = [&](size_t i) { return c.in(i).permute({0, 2, 3, 1}); };
+  const at::Tensor p = weights_of(scores, of_query(operands.q + 4).to(scores.values.scalar_type()));
+  at::Tensor base = (dy * o).sum(-1, true);
+  if (operands.of_lse >= 0)
+    base = base - of_query(static_cast<size_t>(operands.of_lse)).unsqueeze(-1);
+  at::Tensor ds = p * (at::matmul(dy, scores.v.transpose(-1, -2)) - base);
+  if (scores.slope.defined()) ds = ds * scores.slope;
+  ds = ds * scores.scale;
+  const at::Tensor dq = at::matmul(ds, scores.k);
+  const at::Tensor dk = at::matmul(ds.transpose(-1, -2), scores.q).sum(2),
+                   dv = at::matmul(p.transpose(-1, -2), dy).sum(2);
+  const auto of_box = [&](const at::Tensor& made, size_t output) {
+    const int64_t missing = c.output_size(output, 1) - made.size(2);
+    const at::Tensor natural = made.permute({0, 2, 1, 3});
+    return missing > 0 ? at::constant_pad_nd(natural, {0, 0, 0, 0, 0, missing}) : natural;
+  };
+  return {dq.permute({0, 3, 1, 2, 4}), of_box(dk, 1), of_box(dv, 2)};
+}
+
+// Dropped weights need the random numbers of dropout, for which there is no formula yet.
+bool drops_nothing(const Op& op) { return op.number("p") == 0; }
+
+}  // namespace
+
+std::span<const Formula> product_formulas() {
+  static const std::vector<Formula> formulas = {
+      {"einsum", einsum},
+      {"attention", attention, drops_nothing},
+      {"attention_grad", attention_grad, drops_nothing},
+  };
+  return formulas;
+}
+
+}  // namespace tessera::kernels
