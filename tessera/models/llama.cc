@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "tessera/base/text.h"
+#include "tessera/models/further_tokens.h"
 #include "tessera/models/nn.h"
 
 namespace tessera {
@@ -12,11 +14,50 @@ namespace {
 // Returns whether block `layer`, counted from 0, is one of those that `every` names.
 bool is_every(int64_t every, int64_t layer) { return every > 0 && (layer + 1) % every == 0; }
 
-// `heads` are the options of blocks without a window, `windowed` those of the others.
+// Returns how many elements of a head positions turn.
+int64_t turned_elements(const LlamaConfig& config) {
+  if (config.rotary_dim > 0) return config.rotary_dim;
+  return config.rope_dim > 0 ? config.rope_dim : config.head_dim;
+}
+
+// Returns the numbers that `text` joins by '-', or none if one is not a number that a rotary table can
+// have.
+std::vector<double> factors_in(const std::string& text) {
+  constexpr double kSmallest = 1e-3, kLargest = 9e3;
+  std::vector<double> factors;
+  for (const std::string& each : split_text(text, '-')) {
+    const auto factor = parse_double(each);
+    if (!factor || !(*factor >= kSmallest && *factor <= kLargest)) return {};
+    factors.push_back(*factor);
+  }
+  return factors;
+}
+
+// Returns the scaling of rotary tables that rope_factors says for sequences of config.seq tokens.
+Result<std::vector<int64_t>> scaling_of(const LlamaConfig& config, std::string_view family) {
+  if (config.rope_factors == "1") return config.rope_scaling;
+  const std::vector<std::string> parts = split_text(config.rope_factors, '/');
+  const auto pairs = static_cast<size_t>(turned_elements(config) / 2);
+  if (parts.size() == 4) {
+    const auto positions = parse_int(parts[0]);
+    const std::vector<double> amplitude = factors_in(parts[1]), few = factors_in(parts[2]),
+                              many = factors_in(parts[3]);
+    if (positions && *positions >= 1 && amplitude.size() == 1 && few.size() == pairs &&
+        many.size() == pairs && config.rope_scaling == std::vector<int64_t>{1}) {
+      return rotary_factors(amplitude[0], config.seq > *positions ? many : few);
+    }
+  }
+  return model_error(
+      family, fmt::format("rope_factors must be positions/amplitude/short/long, where short and long are "
+                          "{} numbers from 0.001 to 9000 joined by '-', and goes without rope_scaling",
+                          pairs));
+}
+
+// `heads` are the options of blocks without a window, `windowed` those of the others; `rise` is the
+// table that multiplies the queries of blocks without positions. `layer` is the block's number.
 TensorId llama_block(GraphBuilder& g, TensorId x, const LlamaConfig& config,
-                     const AttentionOptions& heads, const AttentionOptions& windowed,
+                     const AttentionOptions& heads, const AttentionOptions& windowed, TensorId rise,
                      const FeedForward& feed_forward, int64_t layer) {
-  g.push(fmt::format("blocks.{}", layer));
   const bool before = config.norms != "after", after = config.norms != "before";
   const auto norm = [&](const char* name, TensorId of) {
     return rms_norm(g, name, of, config.eps, config.norms_shifted);
@@ -25,6 +66,7 @@ TensorId llama_block(GraphBuilder& g, TensorId x, const LlamaConfig& config,
   AttentionOptions options = is_every(config.full_every, layer) ? heads : windowed;
   if (is_every(config.unturned_every, layer)) {
     options.rotary_cos = options.rotary_sin = {};
+    options.query_scale = rise;
     if (config.qk_norm_over == "turned") options.head_norm = false;
   }
   h = attention(g, "attn", h, options);
@@ -35,9 +77,7 @@ TensorId llama_block(GraphBuilder& g, TensorId x, const LlamaConfig& config,
                                  after,    config.eps, config.norms_shifted};
   products.in.bias = products.out.bias = false;
   if (!config.lora_mlp) products.in.lora = products.out.lora = 0;
-  x = feed_forward(g, x, h, products);
-  g.pop();
-  return x;
+  return feed_forward(g, x, h, products);
 }
 
 }  // namespace
@@ -122,6 +162,9 @@ std::vector<ModelKey> model_keys(LlamaConfig& config) {
        "positions): those of long waves (Llama 3.1); 40-4096-32-1-1 (factor, positions, fast, "
        "slow, "
        "whole): YaRN"},
+      {"rope_factors", &config.rope_factors,
+       "a factor for each rotary frequency, as 4096/1.19/1-1.1/1.5-2.1 (LongRoPE): "
+       "positions/amplitude/short/long; 1: none"},
       {"rotary_dim",
        &config.rotary_dim,
        "elements of a head that positions turn, the first ones; 0: all",
@@ -143,11 +186,19 @@ std::vector<ModelKey> model_keys(LlamaConfig& config) {
        0},
       {"scores_rise_at",
        &config.scores_rise_at,
-       "position from which scores of these blocks are larger (Llama 4: 8192), which is not "
-       "computed, so that sequences must be shorter; 0: nowhere",
+       "positions after which scores of these blocks grow (Llama 4: 8192): the query at p has the "
+       "factor 1 + scores_rise ln(1 + floor((p + 1) / scores_rise_at)); 0: none",
        {},
        {},
        0},
+      {"scores_rise", &config.scores_rise, "how fast they grow"},
+      {"mtp",
+       &config.mtp,
+       "tokens further ahead that are predicted too, by a block each (DeepSeek-V3: 1); 0: none",
+       {},
+       {},
+       0},
+      {"mtp_loss", &config.mtp_loss, "weight of the mean of their losses"},
       {"tied", &config.tied, "1: the head uses the token embedding"},
       {"eps", &config.eps, "epsilon of the RMS norms"},
       {"dtype", &config.dtype, "of parameters and activations"},
@@ -219,10 +270,9 @@ Status complete(LlamaConfig& config, std::string_view family) {
     return model_error(family, fmt::format("seq={} must be a multiple of chunk={}, or at most that",
                                            config.seq, config.chunk));
   }
-  if (config.scores_rise_at > 0 && config.seq >= config.scores_rise_at) {
-    return model_error(family, fmt::format("seq={} must be below scores_rise_at={}", config.seq,
-                                           config.scores_rise_at));
-  }
+  TESSERA_TRY_VOID(scaling_of(config, family));
+  if (config.mtp > 0 && (config.embed_scale != 1 || config.logit_cap > 0))
+    return model_error(family, "mtp goes without embed_scale and logit_cap");
   if (config.theta <= 0) {
     return model_error(family, fmt::format("theta={} must be above 0", config.theta));
   }
@@ -237,8 +287,9 @@ TensorId add_mlp(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptio
   return g.op1("mlp.residual", "add", {x, h});
 }
 
-void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
-               const FeedForward& feed_forward, const std::function<void()>& before_blocks) {
+std::vector<TensorId> add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
+                                const FeedForward& feed_forward,
+                                const std::function<void()>& before_blocks) {
   const Dim seq = {"seq", config.seq};
   const Dim hidden = {"hidden", config.hidden};
   const Dim vocab = {"vocab", config.vocab};
@@ -269,10 +320,14 @@ void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
   heads.sinks = config.sinks;
   heads.rotary_neighbours = config.rotary_pairs == "neighbours";
   heads.segments = document_numbers(g, config.eod, batch, config.seq);
-  int64_t turned = config.head_dim;
-  if (config.rope_dim > 0) turned = config.rope_dim;
-  if (config.rotary_dim > 0) turned = config.rotary_dim;
-  add_rotary_tables(g, heads, config.seq, turned, config.theta, config.dtype, config.rope_scaling);
+  const int64_t turned = turned_elements(config);
+  add_rotary_tables(g, heads, config.seq, turned, config.theta, config.dtype,
+                    *scaling_of(config, "llama"));
+  TensorId rise;
+  if (config.unturned_every > 0 && config.scores_rise_at > 0 && config.seq >= config.scores_rise_at) {
+    rise = g.buffer("attention.rise", {seq},
+                    {Init::Kind::kOnes, config.scores_rise, {config.scores_rise_at}}, config.dtype);
+  }
   AttentionOptions windowed = heads;
   // 0 if the window has all positions
   windowed.window = config.window < config.seq ? config.window : 0;
@@ -286,22 +341,45 @@ void add_llama(GraphBuilder& g, const LlamaConfig& config, int64_t batch,
   TensorId x = g.op1("embed.token", "embedding", {tokens, table});
   if (config.embed_scale != 1)
     x = g.op1("embed.scale", "scale", {x}, {{"factor", config.embed_scale}});
+  const FurtherTokens further(g, config.mtp, targets, table);
   before_blocks();
   for (int64_t layer = 0; layer < config.layers && g.ok(); ++layer) {
-    x = llama_block(g, x, config, heads, windowed, feed_forward, layer);
+    g.push(fmt::format("blocks.{}", layer));
+    x = llama_block(g, x, config, heads, windowed, rise, feed_forward, layer);
+    g.pop();
   }
-  x = rms_norm(g, "final.ln", x, config.eps, config.norms_shifted);
-  TensorId logits = output_head(g, x, table, config.tied, vocab, normal(kDeviation));
+  std::vector<TensorId> normed = {rms_norm(g, "final.ln", x, config.eps, config.norms_shifted)};
+  LinearOptions product = heads.in;
+  product.bias = false;
+  product.lora = 0;
+  for (size_t depth = 0; depth < further.depths() && g.ok(); ++depth) {
+    const std::string name = fmt::format("mtp_{}", depth);
+    g.push("blocks." + name);
+    x = further.join(g, depth, normed.back(), product, config.eps, config.norms_shifted);
+    x = llama_block(g, x, config, heads, windowed, rise, feed_forward,
+                    config.layers + static_cast<int64_t>(depth));
+    g.pop();
+    normed.push_back(rms_norm(g, "final." + name, x, config.eps, config.norms_shifted));
+  }
+  TensorId logits = output_head(g, normed[0], table, config.tied, vocab, normal(kDeviation));
   if (config.logit_cap > 0) logits = soft_cap(g, "head.capped", logits, config.logit_cap);
   cross_entropy_loss(g, logits, targets);
+  std::vector<TensorId> losses;
+  const TensorId head = config.tied ? table : g.graph().find_tensor("head.weight");
+  for (size_t depth = 0; depth < further.depths() && g.ok(); ++depth) {
+    losses.push_back(further.loss(g, depth, normed[depth + 1], head,
+                                  config.mtp_loss / static_cast<double>(config.mtp)));
+  }
+  return losses;
 }
 
 Result<Graph> build_llama(const LlamaConfig& config, int64_t batch) {
   GraphBuilder g("llama");
-  add_llama(g, config, batch,
-            [&](GraphBuilder& builder, TensorId x, TensorId h, const FeedForwardOptions& options) {
-              return add_mlp(builder, x, h, options, config.ffn);
-            });
+  add_to_loss(g, add_llama(g, config, batch,
+                           [&](GraphBuilder& builder, TensorId x, TensorId h,
+                               const FeedForwardOptions& options) {
+                             return add_mlp(builder, x, h, options, config.ffn);
+                           }));
   return g.finish();
 }
 

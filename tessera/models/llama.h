@@ -36,6 +36,10 @@ struct LlamaConfig {
   bool sinks = false;  // one more score of each query head (nn.h)
   double theta = 10000;
   std::vector<int64_t> rope_scaling = {1};  // scaling of rotary frequencies (nn.h)
+  // A factor of its own for each rotary frequency (LongRoPE): "positions/amplitude/short/long". Sequences
+  // of at most `positions` tokens have their frequencies divided by the numbers `short`, longer ones by
+  // `long`, both joined by '-'; `amplitude` multiplies the tables. "1": no such factors.
+  std::string rope_factors = "1";
   // Elements of a head that are rotated, the first ones; 0: all. With latent attention rope_dim says
   // it.
   int64_t rotary_dim = 0;
@@ -43,9 +47,10 @@ struct LlamaConfig {
   double window_theta = 0;  // theta of blocks with a window, without scaling; 0: as the others
   // Blocks whose number (from 1) is a multiple of this have no rotary positions; 0: all have them.
   int64_t unturned_every = 0;
-  // From this position on, scores of blocks without rotary positions are larger (Llama 4). That is
-  // not computed: sequences must end before. 0: they are not larger.
+  // The query at position p of blocks without rotary positions is multiplied by
+  // 1 + scores_rise ln(1 + floor((p + 1) / scores_rise_at)) (Llama 4). 0: it is not.
   int64_t scores_rise_at = 0;
+  double scores_rise = 0.1;
   int64_t window = 0;  // 0: none
   int64_t chunk = 0;   // tokens that attend to each other (nn.h); 0: all
   // Blocks whose number (from 1) is a multiple of this attend to all tokens, the others have the
@@ -66,6 +71,10 @@ struct LlamaConfig {
   // trained. 0: everything is trained.
   int64_t lora = 0;
   bool lora_mlp = false;
+  // Depths of multi-token prediction (further_tokens.h), one block each, and the weight of the mean of
+  // their losses. A depth begins with the normed stream that the head of the depth before it reads.
+  int64_t mtp = 0;
+  double mtp_loss = 0.3;
   bool tied = false;
   double eps = 1e-5;
   DType dtype = DType::kFloat32;
@@ -99,8 +108,9 @@ using FeedForward =
 TensorId add_mlp(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptions& options,
                  int64_t ffn);
 // Adds a Llama whose blocks have `feed_forward` as their second half, up to the loss.
-// `before_blocks` adds ops between the embedding and the first block.
-void add_llama(
+// `before_blocks` adds ops between the embedding and the first block. Returns losses that are to be
+// added to that of the graph, those of multi-token prediction.
+std::vector<TensorId> add_llama(
     GraphBuilder& g, const LlamaConfig& config, int64_t batch, const FeedForward& feed_forward,
     const std::function<void()>& before_blocks = [] {});
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tessera/graph/precision.h"
+#include "tessera/models/further_tokens.h"
 
 namespace tessera {
 namespace {
@@ -212,9 +213,7 @@ void RunningLoss::add(GraphBuilder& g, std::vector<TensorId> terms) {
 
 void RunningLoss::finish(GraphBuilder& g, std::vector<TensorId> others) const {
   if (sum_) others.push_back(*sum_);
-  if (others.empty()) return;
-  others.insert(others.begin(), g.graph().loss);
-  g.graph().loss = g.op1("loss.total", "add_n", std::move(others));
+  add_to_loss(g, std::move(others));
 }
 
 std::vector<ModelKey> model_keys(MixtralConfig& config) {
@@ -290,15 +289,6 @@ Status complete(MixtralConfig& config) {
   if (config.normalize < 0) config.normalize = config.top_k > 1 ? 1 : 0;
   if (config.normalize > 1)
     return model_error("mixtral", fmt::format("normalize={} must be 0 or 1", config.normalize));
-  if (config.dense_layers + config.experts_every > config.layers) {
-    return model_error(
-        "mixtral", config.experts_every == 1
-                       ? fmt::format("dense_layers={} must be below layers={}", config.dense_layers,
-                                     config.layers)
-                       : fmt::format("dense_layers={} and experts_every={} leave no block of "
-                                     "layers={} with experts",
-                                     config.dense_layers, config.experts_every, config.layers));
-  }
   if ((config.dense_layers > 0 || config.experts_every > 1) && config.dense_ffn == 0)
     config.dense_ffn = config.ffn * config.top_k;
   const MixtureForm& form = config.form;
@@ -354,10 +344,11 @@ Result<Graph> build_mixtral(const MixtralConfig& config, int64_t batch) {
       return add_mlp(builder, x, h, options, config.dense_ffn);
     return mixture_of_experts(builder, x, h, options, mixture, losses);
   };
-  add_llama(g, config, batch, feed_forward, [&] {
-    losses.start(g, mixture, {"batch", batch}, config.dtype);
+  std::vector<TensorId> further = add_llama(g, config, batch, feed_forward, [&] {
+    if (config.dense_layers + config.experts_every <= config.layers + config.mtp)
+      losses.start(g, mixture, {"batch", batch}, config.dtype);
   });
-  losses.finish(g);
+  losses.finish(g, std::move(further));
   return g.finish();
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tessera/base/text.h"
+#include "tessera/models/further_tokens.h"
 #include "tessera/models/mixtral.h"
 #include "tessera/models/nn.h"
 
@@ -74,21 +75,11 @@ class NemotronBuilder {
   }
   const RunningLoss& losses() const { return losses_; }
 
-  // Returns the stream that predicts the token after the one that `x` predicts. `embedding` is the
-  // embedding of the token that `x` predicts.
-  TensorId further(TensorId x, TensorId embedding, size_t depth) {
+  // Returns the stream that predicts the token after the one that `x` predicts.
+  TensorId further(TensorId x, const FurtherTokens& tokens, size_t depth) {
     for (size_t i = 0; i < config_.mtp_pattern.size(); ++i) {
       g_.push(fmt::format("blocks.mtp_{}_{}", depth, i));
-      if (i == 0) {
-        const std::vector<Dim> hidden = {{"hidden_out", config_.hidden}};
-        const TensorId state = rms_norm(g_, "state_norm", x, config_.eps),
-                       token = rms_norm(g_, "token_norm", embedding, config_.eps);
-        const TensorId sum = g_.op1("sum", "add",
-                                    {linear(g_, "state", state, {"hidden"}, hidden, options_.in),
-                                     linear(g_, "token", token, {"hidden"}, hidden, options_.in)});
-        x = g_.op1("joined", "rename", {sum},
-                   {{"from", std::string("hidden_out")}, {"to", std::string("hidden")}});
-      }
+      if (i == 0) x = tokens.join(g_, depth, x, options_.in, config_.eps);
       x = block(x, config_.mtp_pattern[i]);
       g_.pop();
     }
@@ -272,34 +263,24 @@ Result<Graph> build_nemotron_h(const NemotronHConfig& config, int64_t batch) {
   const TensorId table =
       g.parameter("embed.token.weight", {vocab, hidden}, normal(kDeviation), config.dtype);
   TensorId x = g.op1("embed.token", "embedding", {tokens, table});
-  // Each embedding is of the tokens one position further than those of the embedding before it. All
-  // are added before the blocks, although they are read only after the last block, in its stage.
-  std::vector<TensorId> next = {targets}, embeddings;
-  for (int64_t depth = 0; depth < config.mtp && g.ok(); ++depth) {
-    embeddings.push_back(
-        g.op1(fmt::format("embed.mtp_{}", depth), "embedding", {next.back(), table}));
-    next.push_back(
-        g.input(fmt::format("targets_{}", depth + 1), {{"batch", batch}, seq}, DType::kInt64));
-  }
+  const FurtherTokens further(g, config.mtp, targets, table);
   for (size_t layer = 0; layer < config.pattern.size() && g.ok(); ++layer) {
     g.push(fmt::format("blocks.{}", layer));
     x = builder.block(x, config.pattern[layer]);
     g.pop();
   }
   std::vector<TensorId> streams = {x};
-  for (size_t depth = 0; depth < embeddings.size() && g.ok(); ++depth)
-    streams.push_back(builder.further(streams.back(), embeddings[depth], depth));
+  for (size_t depth = 0; depth < further.depths() && g.ok(); ++depth)
+    streams.push_back(builder.further(streams.back(), further, depth));
   x = rms_norm(g, "final.ln", x, config.eps);
   cross_entropy_loss(g, output_head(g, x, table, config.tied, vocab, normal(kDeviation)), targets);
   std::vector<TensorId> further_losses;
   const TensorId head = config.tied ? table : g.graph().find_tensor("head.weight");
-  for (size_t i = 1; i < streams.size() && g.ok(); ++i) {
-    const std::string name = fmt::format("mtp_{}", i - 1), loss = "loss." + name;
-    const TensorId last = rms_norm(g, "final." + name, streams[i], config.eps);
-    const TensorId logits = output_head(g, last, head, true, vocab, {}, "head." + name);
-    const TensorId mean = cross_entropy_sum(g, loss, logits, next[i], batch * config.seq);
-    const double weight = config.mtp_loss / static_cast<double>(config.mtp);
-    further_losses.push_back(g.op1(loss + ".weighted", "scale", {mean}, {{"factor", weight}}));
+  for (size_t depth = 0; depth < further.depths() && g.ok(); ++depth) {
+    const TensorId last =
+        rms_norm(g, fmt::format("final.mtp_{}", depth), streams[depth + 1], config.eps);
+    further_losses.push_back(
+        further.loss(g, depth, last, head, config.mtp_loss / static_cast<double>(config.mtp)));
   }
   builder.losses().finish(g, std::move(further_losses));
   return g.finish();

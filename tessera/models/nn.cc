@@ -292,6 +292,7 @@ TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
   q = rotated(g, "q_rotary", q, options.rope_dim > 0 ? plain.size : 0, options);
   k = options.rope_dim > 0 ? with_positions(g, k, x, options)
                            : rotated(g, "k_rotary", k, 0, options);
+  if (options.query_scale.valid()) q = g.op1("q_scaled", "mul", {q, options.query_scale});
   if (options.chunk > 0) {
     q = in_chunks(g, "q_chunks", q, options.chunk);
     k = in_chunks(g, "k_chunks", k, options.chunk);
@@ -321,6 +322,13 @@ void add_rotary_tables(GraphBuilder& g, AttentionOptions& options, int64_t seq, 
       g.buffer(child(scope, "cos"), dims, {Init::Kind::kRotaryCos, theta, sizes}, dtype);
   options.rotary_sin =
       g.buffer(child(scope, "sin"), dims, {Init::Kind::kRotarySin, theta, sizes}, dtype);
+}
+
+std::vector<int64_t> rotary_factors(double amplitude, const std::vector<double>& factors) {
+  constexpr double kUnit = 1e15;
+  std::vector<int64_t> sizes = {0, std::llround(amplitude * kUnit)};
+  for (const double factor : factors) sizes.push_back(std::llround(factor * kUnit));
+  return sizes;
 }
 
 TensorId output_head(GraphBuilder& g, TensorId x, TensorId table, bool tied, const Dim& vocab,

@@ -72,6 +72,7 @@ struct AttentionOptions {
   bool causal = true;               // a token attends to itself and to tokens before it
   TensorId rotary_cos, rotary_sin;  // tables [seq, rotary_dim]; invalid: no rotation
   bool rotary_neighbours = false;   // turned are pairs (2 i, 2 i + 1), not (i, i + rotary_dim)
+  TensorId query_scale;  // a table [seq] that multiplies the queries, op `.q_scaled`; invalid: none
   TensorId memory;  // [batch, seq, hidden]: keys and values are made from it; invalid: from x
   // Latent attention (DeepSeek-V2, 2024): a first product makes q_rank (or kv_rank) numbers, which
   // are RMS-normed, and a second product makes the queries (or the keys and values) from them. Ops
@@ -122,10 +123,14 @@ TensorId document_numbers(GraphBuilder& g, int64_t end_of_document, int64_t batc
 // Adds rotary tables "<scope>.cos" and "<scope>.sin" [seq, rotary_dim] to the options, for `turned`
 // elements of a head, twice rotary_dim. `scaling` is {1}: no scaling; {factor}: all frequencies are
 // scaled; {factor, low, high, positions}: only frequencies with long waves are scaled (Llama 3.1);
-// {factor, positions, fast, slow, whole}: YaRN (docs/reference/ops.md).
+// {factor, positions, fast, slow, whole}: YaRN; rotary_factors(): a factor for each (docs/reference/ops.md).
 void add_rotary_tables(GraphBuilder& g, AttentionOptions& options, int64_t seq, int64_t turned,
                        double theta, DType dtype, const std::vector<int64_t>& scaling = {1},
                        std::string_view scope = "rotary");
+
+// Returns a scaling by which each rotary frequency is divided by a number of its own and the tables are
+// multiplied by `amplitude`.
+std::vector<int64_t> rotary_factors(double amplitude, const std::vector<double>& factors);
 
 // An MLP (linear, activation, linear) over the last dim `hidden` of x: ops `<scope>.up`, `.act`,
 // `.down`. The dim between the linear layers is `ffn`. If gated, the activation is applied to the

@@ -6,6 +6,7 @@ Usage: huggingface_test.py TESSERA STEP [unittest options]; STEP is tests/suppor
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -65,17 +66,21 @@ class HuggingFace(unittest.TestCase):
             model.save_pretrained(place("theirs"), max_shard_size="12KB" if case.name == "llama" else "1GB")
             safetensors.torch.save_file(inputs, place("inputs"))
             logits = models.logits_of(case, model, inputs)
-            loss = models.loss_of(logits, inputs)
+            loss = models.loss_of(logits, inputs) + models.further_loss_of(case, model, inputs)
             loss.backward()
         cls.losses[case.name, precision], cls.logits[case.name, precision] = loss.item(), logits.detach()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
         model.save_pretrained(place("gradients"))
-        done = run("import", place("theirs"), "--out", place("ours"))
+        done = run("import", place("theirs"), "--out", place("ours"), *(("--set", f"mtp={case.further}") if case.further else ()))
         assert done.returncode == 0, done.stderr
-        spec = f"{place('ours')}/config.json" + (f":{case.keys}" if case.keys else "")
+        spec = f"{place('ours')}/config.json" + cls.further(case) + (f":{case.keys}" if case.keys else "")
         return [(spec, place("ours"), place("inputs"), plan, precision, 1, place(name), "logits") for name, plan in RUNS[precision].items()]
+
+    @classmethod
+    def further(cls, case):
+        return f":mtp={case.further}" if case.further else ""
 
     def load(self, folder):
         arrays = {}
@@ -84,6 +89,7 @@ class HuggingFace(unittest.TestCase):
         return arrays
 
     def export(self, case, weights, out, keys=""):
+        keys = self.further(case) + ("," + keys if case.further and keys else ":" + keys if keys else "")
         model = f"{self.place(case, 'float32', 'ours')}/config.json{keys}"
         done = run("export", weights, "--to", "hf", "--model", model, "--out", out)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -137,6 +143,10 @@ class HuggingFace(unittest.TestCase):
                 for name, value in expected.items():
                     self.assertTrue(torch.equal(found[name], value), name)
                 before, after = (json.loads((folder / "config.json").read_text()) for folder in (theirs, back))
+                if case.further:  # written from keys, because the file says nothing of mtp
+                    self.assertEqual({name: before[name] for name in after if name in before}, 
+                                     {name: value for name, value in after.items() if name in before})
+                    continue
                 # The keys that transformers 4 reads in place of rope_parameters are added.
                 rotary = before.get("rope_parameters", {})
                 more = {"rope_theta", "rope_scaling"} if rotary else set()
@@ -144,11 +154,42 @@ class HuggingFace(unittest.TestCase):
                 more |= {"rope_local_base_freq"} if "sliding_attention" in rotary else set()
                 self.assertEqual({name: value for name, value in after.items() if name in before or name not in more}, before)
 
+    def test_layers_that_predict_further_tokens_are_left_out_unless_they_are_asked_for(self):
+        for case in models.CASES:
+            if not case.further:
+                continue
+            with self.subTest(model=case.name):
+                theirs, ours, out = (self.folder / f"{case.name}_{name}" for name in ("whole", "left", "alone"))
+                shutil.copytree(self.place(case, "float32", "theirs"), theirs)
+                file = theirs / "model.safetensors"
+                arrays, layers = safetensors.torch.load_file(file), case.config().num_hidden_layers
+                further = {name for name in arrays if name.startswith("model.layers.") and int(name.split(".")[2]) >= layers}
+                copies = {f"model.layers.{layers}.embed_tokens.weight": "model.embed_tokens.weight",
+                          f"model.layers.{layers}.shared_head.head.weight": "lm_head.weight"}
+                arrays.update({copy: arrays[name].clone() for copy, name in copies.items()})
+                safetensors.torch.save_file(arrays, file, {"format": "pt"})
+                for keys, left in (((), further), (("--set", f"mtp={case.further}"), set())):
+                    done = run("import", theirs, "--out", ours, *keys)
+                    self.assertEqual((done.returncode, done.stderr), (0, ""))
+                    self.assertIn("layers that predict further tokens are left out", done.stdout)
+                    model = f"{ours}/config.json{self.further(case) if keys else ''}"
+                    done = run("export", ours, "--to", "hf", "--model", model, "--out", out)
+                    self.assertEqual((done.returncode, done.stderr), (0, ""))
+                    self.assertEqual(set(self.load(out)), set(arrays) - left - set(copies))
+                    shutil.rmtree(ours)
+                    shutil.rmtree(out)
+                # A copy with other values belongs to another model.
+                copy = next(iter(copies))
+                safetensors.torch.save_file({**arrays, copy: arrays[copy] + 1}, file, {"format": "pt"})
+                done = run("import", theirs, "--out", ours, "--set", f"mtp={case.further}")
+                self.assertEqual((done.returncode, ours.exists(), done.stderr.count("\n")), (2, False, 1))
+                self.assertIn(copy, done.stderr)
+
     def test_transformers_loads_what_is_exported_with_a_configuration_of_ours(self):
         for case in models.CASES:
             with self.subTest(model=case.name):
                 out = self.place(case, "float32", "written")
-                self.export(case, self.place(case, "float32", "ours"), out, ":dtype=float32")
+                self.export(case, self.place(case, "float32", "ours"), out, "dtype=float32")
                 inputs = models.make_inputs(case, torch.float32)
                 theirs = case.make.from_pretrained(self.place(case, "float32", "theirs")).eval()
                 ours, notes = case.make.from_pretrained(out, output_loading_info=True)

@@ -87,8 +87,19 @@ std::vector<NameRow> llama_rows() {
   return rows;
 }
 
+// The language model of a file with images has its names behind a prefix, which versions of transformers
+// spell in two ways.
 HuggingFaceFiles llama_files() {
-  return {{}, {".rotary_emb.inv_freq"}, {{"lm_head.weight", "model.embed_tokens.weight", "tied"}}};
+  HuggingFaceFiles files = {{{"model.", "language_model.model."},
+                             {"model.", "model.language_model."},
+                             {"lm_head.", "language_model.lm_head."}},
+                            {".rotary_emb.inv_freq"},
+                            {{"lm_head.weight", "model.embed_tokens.weight", "tied"}}};
+  for (const char* part : {"vision_tower.", "vision_model.", "multi_modal_projector."}) {
+    files.other_parts.emplace_back(part);
+    files.other_parts.push_back(std::string("model.") + part);
+  }
+  return files;
 }
 
 constexpr const char* kOurMlp = "blocks.*.mlp.";
@@ -114,6 +125,22 @@ void add_experts(std::vector<NameRow>& rows) {
   rows.push_back({ours + "route.bias", theirs + "gate.e_score_correction_bias"});
   add_mlp(rows, ours + "shared.", theirs + "shared_experts.");
   add_mlp(rows, ours, theirs + "experts.#.");
+}
+
+// Adds the names of blocks that predict further tokens. Their token table and head are copies.
+void add_further(TypeNames& names) {
+  const std::string ours = "blocks.*.", theirs = "model.layers.*.";
+  for (const auto& [name, other] : {std::pair{ours + "token_norm", "enorm"},
+                                    {ours + "state_norm", "hnorm"},
+                                    {"final.*", "shared_head.norm"}})
+    names.rows.push_back({name + ".weight", theirs + other + ".weight"});
+  names.rows.push_back(
+      {ours + "token.weight", theirs + "eh_proj.weight", "hidden_out (1/2 hidden)"});
+  names.rows.push_back(
+      {ours + "state.weight", theirs + "eh_proj.weight", "hidden_out (2/2 hidden)"});
+  names.files.copies.push_back({theirs + "embed_tokens.weight", "model.embed_tokens.weight"});
+  names.files.copies.push_back({theirs + "shared_head.head.weight", "lm_head.weight"});
+  names.files.further = "eh_proj.weight";
 }
 
 // Returns the rows of norms of a block, by the ends of their names. A row of llama_rows() applies
@@ -200,6 +227,7 @@ TypeNames mixtures() {
   TypeNames names = decoder({"qwen3_moe", "glm4_moe"});
   add_mlp(names.rows, kOurMlp, kTheirMlp);
   add_experts(names.rows);
+  add_further(names);
   return names;
 }
 
@@ -224,6 +252,7 @@ TypeNames deepseek() {
   TypeNames names = decoder({"deepseek_v3"}, std::move(first));
   add_mlp(names.rows, kOurMlp, kTheirMlp);
   add_experts(names.rows);
+  add_further(names);
   return names;
 }
 
@@ -410,8 +439,11 @@ const TypeNames* find_table(std::string_view type) {
   return nullptr;
 }
 
-// Returns the part of the name that the pattern's `*` matches, which must be a number, or "" if the
-// pattern has no `*`. Returns no value if name and pattern do not match.
+// The blocks that predict further tokens are called mtp_0, mtp_1, ... here.
+constexpr std::string_view kFurther = "mtp_";
+
+// Returns the part of the name that the pattern's `*` matches, which must be a number, also behind
+// kFurther, or "" if the pattern has no `*`. Returns no value if name and pattern do not match.
 std::optional<std::string> star_of(const std::string& pattern, const std::string& name) {
   const size_t star = pattern.find('*');
   if (star == std::string::npos)
@@ -420,7 +452,9 @@ std::optional<std::string> star_of(const std::string& pattern, const std::string
   if (name.size() <= head.size() + tail.size() || !name.starts_with(head) || !name.ends_with(tail))
     return std::nullopt;
   const std::string text = name.substr(head.size(), name.size() - head.size() - tail.size());
-  return parse_int(text) ? std::optional<std::string>(text) : std::nullopt;
+  const std::string_view digits =
+      std::string_view(text).substr(text.starts_with(kFurther) ? kFurther.size() : 0);
+  return parse_int(digits) ? std::optional<std::string>(text) : std::nullopt;
 }
 
 std::string replaced(std::string text, std::string_view what, const std::string& by) {
@@ -428,22 +462,26 @@ std::string replaced(std::string text, std::string_view what, const std::string&
   return at == std::string::npos ? text : text.replace(at, what.size(), by);
 }
 
-// Returns the number of the tensor's block in their names ("" outside the blocks) if the row
-// applies to the tensor, else no value.
-std::optional<std::string> block_in(const NameRow& row, const std::string& name, int64_t blocks,
-                                    const std::map<std::string, const Tensor*>& parameters) {
-  auto star = star_of(row.ours, name);
-  if (!star || star->empty()) return star;
+// What stands for a block in our names and in theirs; "" outside the blocks.
+struct BlockNames {
+  std::string ours, theirs;
+};
+
+// Returns the names of the tensor's block if the row applies to the tensor, else no value. `blocks` is the
+// number of the model's numbered blocks, behind which they count those for further tokens.
+std::optional<BlockNames> block_in(const NameRow& row, const std::string& name, int64_t blocks,
+                                   const std::map<std::string, const Tensor*>& parameters) {
+  const auto star = star_of(row.ours, name);
+  if (!star) return std::nullopt;
+  if (star->empty()) return BlockNames{};
   if (!row.beside.empty() && !parameters.contains(replaced(row.beside, "*", *star)))
     return std::nullopt;
+  if (star->starts_with(kFurther))
+    return BlockNames{*star, std::to_string(blocks + *parse_int(star->substr(kFurther.size())))};
   const int64_t number = *parse_int(*star), half = blocks / 2;
-  switch (row.blocks) {
-    case Blocks::kAll: return star;
-    case Blocks::kFirstHalf: return number < half ? star : std::nullopt;
-    case Blocks::kSecondHalf:
-      return number >= half ? std::optional(std::to_string(number - half)) : std::nullopt;
-  }
-  return std::nullopt;
+  const bool second = row.blocks == Blocks::kSecondHalf;
+  if (row.blocks != Blocks::kAll && second != (number >= half)) return std::nullopt;
+  return BlockNames{*star, std::to_string(second ? number - half : number)};
 }
 
 using Parameters = std::map<std::string, const Tensor*>;
@@ -456,10 +494,10 @@ const Tensor& neighbour(const Tensor& tensor, const std::string& block, const st
   return *found->second;
 }
 
-// A tensor for which a view is made, the number of its block, and the model's parameters.
+// A tensor for which a view is made, its block, and the model's parameters.
 struct Placed {
   const Tensor& tensor;
-  const std::string& block;
+  const BlockNames& block;
   const Parameters& parameters;
 
   // Returns the number of the dim that a word names, or -1. A word "a|b" names the first of them
@@ -485,7 +523,7 @@ void add_joined(const std::string& word, const Placed& placed, TensorView& view)
       view.starts.push_back(size);
       size += placed.tensor.dims[static_cast<size_t>(dim)].size;
     } else {
-      size += neighbour(placed.tensor, placed.block, each, placed.parameters).dims.back().size;
+      size += neighbour(placed.tensor, placed.block.ours, each, placed.parameters).dims.back().size;
     }
   }
   view.split_shape.push_back(size);
@@ -517,7 +555,7 @@ void add_fused(const NameRow& row, const Placed& placed, TensorView& view) {
   int64_t of_row = 1, before = 0, all = 0;
   for (size_t d = 1; d < view.array_shape.size(); ++d) of_row *= view.array_shape[d];
   for (const std::string& name : row.fused) {
-    const Tensor& other = neighbour(placed.tensor, placed.block, name, placed.parameters);
+    const Tensor& other = neighbour(placed.tensor, placed.block.ours, name, placed.parameters);
     if (&other == &placed.tensor) before = all;
     all += other.elements();
   }
@@ -541,7 +579,7 @@ TensorView make_view(const NameRow& row, const Placed& placed) {
   TensorView view;
   view.name = tensor.name;
   view.shape = tensor.shape();
-  const std::string name = replaced(row.theirs, "*", placed.block);
+  const std::string name = replaced(row.theirs, "*", placed.block.theirs);
   view.stacked = name.find('#') != std::string::npos;
   const int64_t arrays = view.stacked ? view.shape.front() : 1;
   for (int64_t i = 0; i < arrays; ++i)

@@ -73,7 +73,7 @@ struct HuggingFaceFiles {
   // Ends of the names of arrays that no model needs.
   std::vector<std::string> unused;
   // Arrays that may be in the files as copies of another array, `original`, unless a view has their
-  // name.
+  // name. A `*` in a name stands for the number of a block.
   struct Copy {
     std::string name, original;
     // The key of the family that is 1 if the model uses one array for both names, else 0. Empty:
@@ -89,6 +89,11 @@ struct HuggingFaceFiles {
     std::string key, role, text;
   };
   std::vector<Token> tokens = {};
+  // Beginnings of the names of arrays that belong to other parts than the language model.
+  std::vector<std::string> other_parts = {};
+  // The end of the name of an array that only blocks for further tokens have, or "". The arrays of such
+  // a block are left out unless the model has the block.
+  std::string further = "";
 };
 // Returns the rules of the files of a model's type, or null if no type with a table computes it.
 const HuggingFaceFiles* huggingface_files(const Model& model);

@@ -46,7 +46,7 @@ const SourceArray* find_original(const TensorSource& files, const std::string& n
   if (const SourceArray* array = find_spelt(files, name, rules)) return array;
   for (const HuggingFaceFiles::Copy& copy : rules.copies) {
     if (copy.original != name || of_the_model.contains(copy.name)) continue;
-    if (const SourceArray* array = files.find(copy.name)) return array;
+    if (const SourceArray* array = find_spelt(files, copy.name, rules)) return array;
   }
   return nullptr;
 }
@@ -116,12 +116,9 @@ class HuggingFaceSource : public TensorSource {
   Status check_rest() const {
     for (const SourceArray& array : files_->arrays()) {
       if (used_.contains(array.name)) continue;
-      const bool unused =
-          std::any_of(rules_.unused.begin(), rules_.unused.end(),
-                      [&](const std::string& end) { return array.name.ends_with(end); });
+      if (is_unused(array.name)) continue;
       const auto copy = std::find_if(rules_.copies.begin(), rules_.copies.end(),
-                                     [&](const auto& one) { return one.name == array.name; });
-      if (unused) continue;
+                                     [&](const auto& one) { return is_copy(array, one); });
       if (copy == rules_.copies.end()) {
         return error(array.name, fmt::format("expected only arrays of the model that config.json "
                                              "describes, found {} of shape {}",
@@ -161,6 +158,31 @@ class HuggingFaceSource : public TensorSource {
     TensorView view;
     std::vector<SourceArray> parts;  // their arrays, with the view's split shape
   };
+
+  // Returns whether no model needs an array of this name, or it belongs to another part of the files, or
+  // to a block for further tokens that the model does not have.
+  bool is_unused(const std::string& name) const {
+    const auto ends = [&](const std::string& end) { return name.ends_with(end); };
+    const auto begins = [&](const std::string& part) { return name.starts_with(part); };
+    if (std::any_of(rules_.unused.begin(), rules_.unused.end(), ends) ||
+        std::any_of(rules_.other_parts.begin(), rules_.other_parts.end(), begins)) {
+      return true;
+    }
+    if (rules_.further.empty()) return false;
+    // The block is what stands in front of one of the dots.
+    for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+      const std::string sign = name.substr(0, dot + 1) + rules_.further;
+      if (files_->find(sign) != nullptr && !of_the_model_.contains(sign)) return true;
+    }
+    return false;
+  }
+
+  bool is_copy(const SourceArray& array, const HuggingFaceFiles::Copy& copy) const {
+    const size_t star = copy.name.find('*');
+    if (star == std::string::npos) return find_spelt(*files_, copy.name, rules_) == &array;
+    const std::string_view end = std::string_view(copy.name).substr(star + 1);
+    return array.name.starts_with(copy.name.substr(0, star)) && array.name.ends_with(end);
+  }
 
   tl::unexpected<Error> error(const std::string& array, const std::string& message) const {
     return invalid_input(
@@ -225,7 +247,7 @@ class HuggingFaceSource : public TensorSource {
   // Checks that an array that the model does not have, because the model uses `copy.original` in
   // its place, has the same values as the original. If not, the files belong to another model.
   Status check_copy(const SourceArray& array, const HuggingFaceFiles::Copy& copy) const {
-    const SourceArray* other = find_spelt(*files_, copy.original, rules_);
+    const SourceArray* other = find_original(*files_, copy.original, rules_, of_the_model_);
     if (other == nullptr || other->shape != array.shape) {
       return error(array.name, fmt::format("expected the shape of {}, found {}", copy.original,
                                            shape_text(array.shape)));
@@ -263,7 +285,7 @@ Result<ModelArguments> keys_of_arrays(const std::string& path, const Model& mode
   TESSERA_TRY(const auto files, open_safetensors(huggingface_weights(path)));
   for (const HuggingFaceFiles::Copy& copy : rules->copies) {
     if (copy.key.empty()) continue;
-    const SourceArray *array = files->find(copy.name),
+    const SourceArray *array = find_spelt(*files, copy.name, *rules),
                       *original = find_spelt(*files, copy.original, *rules);
     bool one = array == nullptr || original == nullptr;
     if (!one && array->shape == original->shape) {

@@ -309,8 +309,8 @@ void read_shared(ConfigReader& reader) {
   const json further = reader.value("num_nextn_predict_layers", "0");
   if (!further.is_null() && further != 0) {
     reader.remark(
-        fmt::format("layers that predict further tokens are left out, as in transformers "
-                    "(num_nextn_predict_layers {})",
+        fmt::format("layers that predict further tokens are left out, as in transformers, unless "
+                    "the model's keys say mtp={}",
                     further.dump()));
   }
 }
@@ -321,7 +321,7 @@ std::string write_shared(const Keys& keys, OrderedJson& out) {
   if (shared % width != 0)
     return fmt::format("shared_ffn as a multiple of ffn={}, found {}", width, shared);
   out["n_shared_experts"] = shared / width;
-  out["num_nextn_predict_layers"] = 0;
+  out["num_nextn_predict_layers"] = number(of(keys, "mtp"));
   return "";
 }
 
@@ -336,7 +336,7 @@ std::vector<ConfigRow> sigmoid_rows() {
 }
 
 const Texts& sigmoid_keys() {
-  static const Texts keys = {"theta", "rope_scaling", "shared_ffn", "balance"};
+  static const Texts keys = {"theta", "rope_scaling", "shared_ffn", "balance", "mtp", "mtp_loss"};
   return keys;
 }
 
@@ -469,13 +469,13 @@ void read_llama4(ConfigReader& reader) {
   }
   add_unturned(reader);
   const json chunk = reader.value("attention_chunk_size"),
-             tuned = reader.value("attn_temperature_tuning"), floor = reader.value("floor_scale");
-  reader.given("attn_scale");
-  if (tuned == true && !reader.get("unturned_every").empty()) {
+             tuned = reader.value("attn_temperature_tuning"), floor = reader.value("floor_scale"),
+             rise = reader.value("attn_scale");
+  // Published files also have a number in place of true.
+  const bool rises = tuned == true || (tuned.is_number() && tuned != 0);
+  if (rises && !reader.get("unturned_every").empty()) {
     reader.add("scores_rise_at", reader.text_of("floor_scale", floor));
-    reader.add_for_planning(
-        "scores_rise_at", "0",
-        "queries are not scaled by their position (attn_temperature_tuning true)");
+    reader.add("scores_rise", reader.text_of("attn_scale", rise));
   }
   if (chunk.is_null()) return;
   if (!chunk.is_number_integer() || chunk < 2)
@@ -497,12 +497,13 @@ void read_llama4(ConfigReader& reader) {
 
 std::string write_llama4(const Keys& keys, OrderedJson& out) {
   const bool rises = of(keys, "scores_rise_at") != "0", chunks = of(keys, "chunk") != "0";
-  if (!rises && of(keys, "unturned_every") != "0" && real_of(keys, "seq") >= 8192)
-    return "scores_rise_at above 0, found 0";
   write_unturned(keys, out);
   write_balance(keys, out);
   out["attn_temperature_tuning"] = rises;
-  if (rises) out["floor_scale"] = number(of(keys, "scores_rise_at"));
+  if (rises) {
+    out["floor_scale"] = number(of(keys, "scores_rise_at"));
+    out["attn_scale"] = real_of(keys, "scores_rise");
+  }
   out["attention_chunk_size"] = chunks ? number(of(keys, "chunk")) : json(nullptr);
   Texts types;
   const auto every = number(of(keys, "full_every")).get<int64_t>();
@@ -538,8 +539,8 @@ ModelType llama4() {
       read_llama4,
       write_llama4,
       spell_rotary,
-      {"theta", "rope_scaling", "unturned_every", "scores_rise_at", "chunk", "full_every",
-       "balance"}};
+      {"theta", "rope_scaling", "unturned_every", "scores_rise_at", "scores_rise",
+       "chunk", "full_every", "balance"}};
 }
 
 // ---- state space
