@@ -64,7 +64,7 @@ def predicting(causal, layer_class, norm_class):
                 for norm in (layer.enorm, layer.hnorm, layer.shared_head.norm):
                     norm.variance_epsilon = config.rms_norm_eps
                 layer.eh_proj = torch.nn.Linear(2 * width, width, bias=False)
-                self.model.layers.append(layer)
+                self.model.layers.append(layer.apply(self._init_weights))
 
         def further_logits(self, inputs):
             model = self.model
