@@ -87,8 +87,8 @@ std::vector<NameRow> llama_rows() {
   return rows;
 }
 
-// The language model of a file with images has its names behind a prefix, which versions of transformers
-// spell in two ways.
+// Returns the rules of Llama and its relatives. The language model of a file with images has its names
+// behind a prefix, which versions of transformers spell in two ways.
 HuggingFaceFiles llama_files() {
   HuggingFaceFiles files = {{{"model.", "language_model.model."},
                              {"model.", "model.language_model."},
@@ -462,7 +462,7 @@ std::string replaced(std::string text, std::string_view what, const std::string&
   return at == std::string::npos ? text : text.replace(at, what.size(), by);
 }
 
-// What stands for a block in our names and in theirs; "" outside the blocks.
+// The texts that stand for a block in our names and in theirs; "" outside the blocks.
 struct BlockNames {
   std::string ours, theirs;
 };
