@@ -307,11 +307,11 @@ Status verify_sizes(const Tensor& tensor, const LazyName& where) {
   const bool known = s.size() == 1 || (s.size() == 4 && s[2] >= s[1]) ||
                      (s.size() == 5 && s[2] > s[3] && s[4] <= 2);
   if (s.empty() || (rotary && !each && positive && known)) return {};
-  return invalid_input(
-      fmt::format("{}: expected no sizes of {}, or of rotary tables a factor, or factor, low, high "
-                  "above low and positions, or factor, positions, fast, slow below fast and 1 or 2, "
-                  "or 0, amplitude and a factor for each column; or of ones with one dim a number of rows",
-                  where(), init_name(init.kind)));
+  return invalid_input(fmt::format(
+      "{}: expected no sizes of {}, or of rotary tables a factor, or factor, low, high "
+      "above low and positions, or factor, positions, fast, slow below fast and 1 or 2, "
+      "or 0, amplitude and a factor for each column; or of ones with one dim a number of rows",
+      where(), init_name(init.kind)));
 }
 
 // Checks that a table of integers has two dims, and that its Init's sizes fit the dims.

@@ -77,8 +77,7 @@ Samples further_samples(int64_t seq, int64_t vocab, int64_t further) {
   if (further == 0) return samples;
   samples.inputs = {{"tokens", vocab, "tokens", row, 0}, {"targets", vocab, "tokens", row, 1}};
   for (int64_t depth = 1; depth <= further; ++depth)
-    samples.inputs.push_back(
-        {fmt::format("targets_{}", depth), vocab, "tokens", row, 1 + depth});
+    samples.inputs.push_back({fmt::format("targets_{}", depth), vocab, "tokens", row, 1 + depth});
   return samples;
 }
 

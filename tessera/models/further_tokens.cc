@@ -35,8 +35,8 @@ TensorId FurtherTokens::loss(GraphBuilder& g, size_t depth, TensorId normed, Ten
   const std::string name = fmt::format("mtp_{}", depth), scope = "loss." + name;
   const Dim vocab = g.tensor(head).dims.front();
   const TensorId logits = output_head(g, normed, head, true, vocab, {}, "head." + name);
-  const TensorId mean = cross_entropy_sum(g, scope, logits, targets_[depth],
-                                          g.tensor(targets_[depth]).elements());
+  const TensorId mean =
+      cross_entropy_sum(g, scope, logits, targets_[depth], g.tensor(targets_[depth]).elements());
   return g.op1(scope + ".weighted", "scale", {mean}, {{"factor", weight}});
 }
 

@@ -25,8 +25,8 @@ class FurtherTokens {
   size_t depths() const { return embeddings_.size(); }
   // Makes the stream that a depth begins with from the stream `state` [batch, seq, hidden]: ops
   // state_norm, state, token_norm, token, sum, joined.
-  TensorId join(GraphBuilder& g, size_t depth, TensorId state, const LinearOptions& product, double eps,
-                bool norm_shifted = false) const;
+  TensorId join(GraphBuilder& g, size_t depth, TensorId state, const LinearOptions& product,
+                double eps, bool norm_shifted = false) const;
   // Makes the mean cross entropy of a depth, times `weight`, from its normed stream and the table of the
   // head: ops head.mtp_<d>, loss.mtp_<d>.*, loss.mtp_<d>.weighted.
   TensorId loss(GraphBuilder& g, size_t depth, TensorId normed, TensorId head, double weight) const;

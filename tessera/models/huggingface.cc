@@ -274,7 +274,8 @@ Status check_exact(const HuggingFaceModel& model, std::string_view file) {
 Result<std::string> language_model_config(std::string_view text, std::string_view file) {
   const auto model = ordered_language_model(text);
   if (!model) return no_object(file);
-  return *model == parse_ordered_json(with_infinities(text)) ? std::string(text) : model->dump(2) + "\n";
+  return *model == parse_ordered_json(with_infinities(text)) ? std::string(text)
+                                                             : model->dump(2) + "\n";
 }
 
 Result<std::string> change_huggingface_config(std::string_view text, std::string_view file,

@@ -48,9 +48,10 @@ Result<std::vector<int64_t>> scaling_of(const LlamaConfig& config, std::string_v
     }
   }
   return model_error(
-      family, fmt::format("rope_factors must be positions/amplitude/short/long, where short and long are "
-                          "{} numbers from 0.001 to 9000 joined by '-', and goes without rope_scaling",
-                          pairs));
+      family,
+      fmt::format("rope_factors must be positions/amplitude/short/long, where short and long are "
+                  "{} numbers from 0.001 to 9000 joined by '-', and goes without rope_scaling",
+                  pairs));
 }
 
 // `heads` are the options of blocks without a window, `windowed` those of the others; `rise` is the
@@ -324,7 +325,8 @@ std::vector<TensorId> add_llama(GraphBuilder& g, const LlamaConfig& config, int6
   add_rotary_tables(g, heads, config.seq, turned, config.theta, config.dtype,
                     *scaling_of(config, "llama"));
   TensorId rise;
-  if (config.unturned_every > 0 && config.scores_rise_at > 0 && config.seq >= config.scores_rise_at) {
+  if (config.unturned_every > 0 && config.scores_rise_at > 0 &&
+      config.seq >= config.scores_rise_at) {
     rise = g.buffer("attention.rise", {seq},
                     {Init::Kind::kOnes, config.scores_rise, {config.scores_rise_at}}, config.dtype);
   }

@@ -416,14 +416,18 @@ TEST(Models, AreBuiltInWellBelowASecond) {
 // The factors of the first list hold up to the positions that stand in front, those of the second beyond.
 TEST(Models, FactorsOfRotaryFrequenciesFollowTheLengthOfSequences) {
   const std::string llama =
-      "llama:layers=1,hidden=16,heads=4,vocab=16,rope_factors=8/1.25/1-1.5/2.5-1.0800000429153442,seq=";
+      "llama:layers=1,hidden=16,heads=4,vocab=16,rope_factors=8/1.25/1-1.5/"
+      "2.5-1.0800000429153442,seq=";
   const auto sizes = [&](const char* seq) {
     const Model model = model_of(llama + seq);
     return model.graph.tensor(model.graph.find_tensor("rotary.cos")).init.sizes;
   };
-  EXPECT_EQ(sizes("8"), (std::vector<int64_t>{0, 1250000000000000, 1000000000000000, 1500000000000000}));
-  EXPECT_EQ(sizes("9"), (std::vector<int64_t>{0, 1250000000000000, 2500000000000000, 1080000042915344}));
-  for (const char* wrong : {"8/1/1-1", "8/1/1-1/1-1-1", "0/1/1-1/1-1", "8/1-2/1-1/1-1", "8/1/1-0/1-1", "x"}) {
+  EXPECT_EQ(sizes("8"),
+            (std::vector<int64_t>{0, 1250000000000000, 1000000000000000, 1500000000000000}));
+  EXPECT_EQ(sizes("9"),
+            (std::vector<int64_t>{0, 1250000000000000, 2500000000000000, 1080000042915344}));
+  for (const char* wrong :
+       {"8/1/1-1", "8/1/1-1/1-1-1", "0/1/1-1/1-1", "8/1-2/1-1/1-1", "8/1/1-0/1-1", "x"}) {
     EXPECT_EQ(error_of("llama:layers=1,hidden=16,heads=4,rope_factors=" + std::string(wrong)),
               "model 'llama': rope_factors must be positions/amplitude/short/long, where short and "
               "long are 2 numbers from 0.001 to 9000 joined by '-', and goes without rope_scaling")

@@ -73,7 +73,7 @@ struct AttentionOptions {
   TensorId rotary_cos, rotary_sin;  // tables [seq, rotary_dim]; invalid: no rotation
   bool rotary_neighbours = false;   // turned are pairs (2 i, 2 i + 1), not (i, i + rotary_dim)
   TensorId query_scale;  // a table [seq] that multiplies the queries, op `.q_scaled`; invalid: none
-  TensorId memory;  // [batch, seq, hidden]: keys and values are made from it; invalid: from x
+  TensorId memory;       // [batch, seq, hidden]: keys and values are made from it; invalid: from x
   // Latent attention (DeepSeek-V2, 2024): a first product makes q_rank (or kv_rank) numbers, which
   // are RMS-normed, and a second product makes the queries (or the keys and values) from them. Ops
   // `.q_down`, `.q_norm`, `.kv_down`, `.kv_norm`. 0: there is no first product.

@@ -267,8 +267,8 @@ TEST(PlanningModel, BuildingDemandsAnExactOne) {
   for (const char* name : {"deepseek_v2", "nemotron"}) {
     EXPECT_THAT(error(name), HasSubstr("found one that is approximated: ")) << name;
   }
-  for (const char* name :
-       {"deepseek_v3", "gpt_oss", "gemma2", "gemma3", "gemma3_text", "llama4", "glm4", "smollm3", "olmo2"}) {
+  for (const char* name : {"deepseek_v3", "gpt_oss", "gemma2", "gemma3", "gemma3_text", "llama4",
+                           "glm4", "smollm3", "olmo2"}) {
     EXPECT_EQ(error(name), "") << name;
   }
   EXPECT_EQ(error("phi3"), "");

@@ -482,8 +482,9 @@ TEST(Initialise, OnesRiseAndRotaryTablesHaveFactorsAsTheirSizesSay) {
   GraphBuilder g("tables");
   const TensorId ones = g.buffer("ones", {{"a", 7}}, {Init::Kind::kOnes, 0.5, {3}}, kWide);
   constexpr int64_t kUnit = 1'000'000'000'000'000;
-  const TensorId cos = g.buffer("cos", {{"a", 5}, {"b", 2}},
-                                {Init::Kind::kRotaryCos, 100, {0, 3 * kUnit, 2 * kUnit, kUnit / 4}}, kWide);
+  const TensorId cos =
+      g.buffer("cos", {{"a", 5}, {"b", 2}},
+               {Init::Kind::kRotaryCos, 100, {0, 3 * kUnit, 2 * kUnit, kUnit / 4}}, kWide);
   const Graph graph = g.finish().value();
   Workspace w(graph);
   w.initialise();
@@ -491,7 +492,7 @@ TEST(Initialise, OnesRiseAndRotaryTablesHaveFactorsAsTheirSizesSay) {
   EXPECT_EQ(rising[1], 1);
   EXPECT_DOUBLE_EQ(rising[2], 1 + 0.5 * std::log(2.0));  // (2 + 1) / 3 = 1
   EXPECT_DOUBLE_EQ(rising[5], 1 + 0.5 * std::log(3.0));
-  EXPECT_DOUBLE_EQ(turned[8], 3 * std::cos(4.0 / 2));       // position 4, frequency 1
+  EXPECT_DOUBLE_EQ(turned[8], 3 * std::cos(4.0 / 2));         // position 4, frequency 1
   EXPECT_DOUBLE_EQ(turned[9], 3 * std::cos(4 * 0.1 / 0.25));  // frequency 100^(-1/2)
   Workspace parts(graph);
   initialise(graph.tensor(ones), Box({{0, 4}}), 9, parts.view(ones, Box({{0, 4}})));

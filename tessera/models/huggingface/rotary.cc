@@ -29,6 +29,20 @@ const std::vector<RotaryType>& rotary_types() {
   return types;
 }
 
+// Returns the keys that an object of rotary settings may have, whatever its type.
+const Texts& settings() {
+  static const Texts keys = {"rope_type",        "type",
+                             "rope_theta",       "factor",
+                             kFirstPositions,    "partial_rotary_factor",
+                             "low_freq_factor",  "high_freq_factor",
+                             "beta_fast",        "beta_slow",
+                             "mscale",           "mscale_all_dim",
+                             "attention_factor", "truncate",
+                             "short_factor",     "long_factor",
+                             "short_mscale",     "long_mscale"};
+  return keys;
+}
+
 // Returns the number of positions of the first training, which may be outside the object `rotary`. If
 // it is missing, it is that of all positions.
 json first_positions(const json& rotary, ConfigReader& reader) {
@@ -136,6 +150,7 @@ void add_factors(const json& rotary, ConfigReader& reader) {
 
 // Reads the scaling of rope_parameters.
 void read_scaling(const json& rotary, ConfigReader& reader) {
+  reader.name_unknown(rotary, "rope_parameters.", settings());
   reader.given(kFirstPositions);
   const json type = rotary.value("rope_type", rotary.value("type", json("default")));
   Texts known;
@@ -273,7 +288,8 @@ OrderedJson factors_of(const Keys& keys) {
       out[key].push_back(number(each).get<double>());
   }
   out[kFirstPositions] = number(parts[0]);
-  const double first = out[kFirstPositions].get<double>(), amplitude = number(parts[1]).get<double>();
+  const double first = out[kFirstPositions].get<double>(),
+               amplitude = number(parts[1]).get<double>();
   if (amplitude != long_amplitude(real_of(keys, "seq") / first, first))
     out["attention_factor"] = amplitude;
   return out;
