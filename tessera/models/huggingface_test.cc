@@ -80,6 +80,9 @@ std::vector<std::string> configurations() {
       kT5 + R"(, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": false})",
       R"({"model_type": "phi3", "sliding_window": 5, "partial_rotary_factor": 0.5, )" + kDecoder +
           "}",
+      R"({"model_type": "phi3", "original_max_position_embeddings": 8, "rope_scaling":
+          {"type": "longrope", "short_factor": [1.0, 1.25], "long_factor": [1.5, 2.0]}, )" +
+          kDecoder + "}",
       R"({"model_type": "olmo2", "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0,
           "factor": 8.0, "original_max_position_embeddings": 8192}, )" +
           kDecoder + "}",
