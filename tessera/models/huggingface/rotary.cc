@@ -46,8 +46,8 @@ const Texts& settings() {
 // Returns the number of positions of the first training, which may be outside the object `rotary`. If
 // it is missing, it is that of all positions.
 json first_positions(const json& rotary, ConfigReader& reader) {
-  const json* outside = reader.given(kFirstPositions);
-  if (outside != nullptr && !outside->is_null()) return *outside;
+  json outside = reader.value(kFirstPositions, "null");
+  if (!outside.is_null()) return outside;
   const json inside = rotary.value(kFirstPositions, json(nullptr));
   return inside.is_null() ? number(reader.get("seq")) : inside;
 }
