@@ -1,16 +1,11 @@
-#!/ usr / bin / env python3
-""
-    "Writes tessera/models/huggingface_defaults.cc: what a config.json means where it leaves a key out, by model type.
+#!/usr/bin/env python3
+"""Writes tessera/models/huggingface_defaults.cc: what a config.json means where it leaves a key out, by model type.
 
-        .venv /
-    bin / python scripts / huggingface_defaults.py writes the file anew,
-    from the `transformers` of this Python.venv / bin / python scripts /
-        huggingface_defaults.py-- check says where the file differs from them(exit code 1)
+  .venv/bin/python scripts/huggingface_defaults.py            writes the file anew, from the `transformers` of this Python
+  .venv/bin/python scripts/huggingface_defaults.py --check    says where the file differs from them (exit code 1)
 
-            A default is that of the field of the
-        type's own configuration class, before anything is computed from others. PASSED_OVER are the fields
-        that change nothing that is computed here;
-all others must be read by tessera / models / huggingface/*.cc, which a test checks.
+A default is that of the field of the type's own configuration class, before anything is computed from others. PASSED_OVER are the
+fields that change nothing that is computed here; all others must be read by tessera/models/huggingface/*.cc, which a test checks.
 The file also has the names of keys that are passed over; any other key of a config.json is named as unknown.
 tests/huggingface compares the file with the installed version.
 """

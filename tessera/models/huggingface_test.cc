@@ -81,7 +81,8 @@ std::vector<std::string> configurations() {
       R"({"model_type": "phi3", "sliding_window": 5, "partial_rotary_factor": 0.5, )" + kDecoder +
           "}",
       R"({"model_type": "phi3", "original_max_position_embeddings": 8, "rope_scaling":
-          {"type": "longrope", "short_factor": [1.0, 1.25], "long_factor": [1.5, 2.0]}, )" +
+          {"type": "longrope", "short_factor": [1.25], "long_factor": [2.0]},
+          "partial_rotary_factor": 0.5, )" +
           kDecoder + "}",
       R"({"model_type": "olmo2", "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0,
           "factor": 8.0, "original_max_position_embeddings": 8192}, )" +

@@ -1,10 +1,7 @@
-""
-    "Imported models compute what `transformers` computes: logits, all gradients, and the losses of further steps of AdamW, serial and
-    under parallel plans;
-and the way back gives the same bytes
-        .
+"""Imported models compute what `transformers` computes: logits, all gradients, and the losses of further steps of AdamW, serial and
+under parallel plans; and the way back gives the same bytes.
 
-    Usage : huggingface_test.py TESSERA STEP[unittest options]; STEP is tests/support/steps_on_weights. With TESSERA_REWRITE_GOLDEN the slow
+Usage: huggingface_test.py TESSERA STEP [unittest options]; STEP is tests/support/steps_on_weights. With TESSERA_REWRITE_GOLDEN the slow
 test writes docs/results/huggingface.md anew: each of its cells is one of these comparisons.
 """
 import copy
@@ -25,15 +22,13 @@ import transformers
 import models
 
 TESSERA, STEP = "", ""
-#Relative to the largest element of a tensor,                                                      \
-    for gradients at least to so much of the largest of all gradients.
+# Relative to the largest element of a tensor, for gradients at least to so much of the largest of all gradients.
 TOLERANCE, FLOOR = {"float32": 1e-5, "float64": 1e-10}, 0.01
 STEPS = 4  # of AdamW
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/results/huggingface.md"
 PLANS = {"serial": "serial", "parallel": "megatron(tp=2,dp=2)", "sharded": "fsdp(dp=4)",
          "pipeline": "gpipe(pp=2,micro_batches=1)"}
-#By precision.The quick tests run each precision and two of the plans,                             \
-    the slow ones every plan in every precision.
+# By precision. The quick tests run each precision and two of the plans, the slow ones every plan in every precision.
 RUNS = {precision: PLANS if models.ALL_CASES else {name: PLANS[name]}
         for precision, name in (("float32", "parallel"), ("float64", "serial"))}
 
@@ -196,24 +191,19 @@ class HuggingFace(unittest.TestCase):
                 theirs, ours = self.place(case, "float32", "theirs"), self.place(case, "float32", "ours")
                 back = self.place(case, "float32", "back")
                 expected, found = self.load(theirs), self.export(case, ours, back)
-                self.assertEqual({
-name: value.shape for name, value in found.items()},
-                                 {
-name: value.shape for name, value in expected.items()})
+                self.assertEqual({name: value.shape for name, value in found.items()},
+                                 {name: value.shape for name, value in expected.items()})
                 for name, value in expected.items():
                     self.assertTrue(torch.equal(found[name], value), name)
                 before, after = (json.loads((folder / "config.json").read_text()) for folder in (theirs, back))
                 if case.further:  # written from keys, because the file says nothing of mtp
                     before = {name: value for name, value in before.items() if name in after}
                     after = {name: value for name, value in after.items() if name in before}
-#The keys that transformers 4 reads in place of rope_parameters are added.
+                # The keys that transformers 4 reads in place of rope_parameters are added.
                 rotary = before.get("rope_parameters", {})
                 more = {"rope_theta", "rope_scaling"} if rotary else set()
                 more |= {"partial_rotary_factor"} & rotary.keys()
-                more |= {
-  "rope_local_base_freq"
-}
-if "sliding_attention" in rotary else set()
+                more |= {"rope_local_base_freq"} if "sliding_attention" in rotary else set()
                 self.assertEqual({name: value for name, value in after.items() if name in before or name not in more}, before)
                 self.errors[case.name, "export"] = 0
 
@@ -241,7 +231,7 @@ if "sliding_attention" in rotary else set()
                     self.assertEqual(set(self.load(out)), set(arrays) - left - set(copies))
                     shutil.rmtree(ours)
                     shutil.rmtree(out)
-#A copy with other values belongs to another model.
+                # A copy with other values belongs to another model.
                 copy = next(iter(copies))
                 safetensors.torch.save_file({**arrays, copy: arrays[copy] + 1}, file, {"format": "pt"})
                 done = run("import", theirs, "--out", ours, "--set", f"mtp={case.further}")

@@ -1,8 +1,7 @@
-""
-    "Small random models of `transformers`, their inputs, and losses with gradients as they compute them.
+"""Small random models of `transformers`, their inputs, and losses with gradients as they compute them.
 
-    Nothing is downloaded.transformers computes some parts in float32 whatever the dtype of the
-    model(norms, softmax, the tables of rotary positions); within `wide()` these are float64 too, so that models in float64 can be compared to all digits.
+Nothing is downloaded. transformers computes some parts in float32 whatever the dtype of the model (norms, softmax, the
+tables of rotary positions); within `wide()` these are float64 too, so that models in float64 can be compared to all digits.
 """
 import contextlib
 import dataclasses
@@ -107,7 +106,7 @@ CASES = [
          decoder(T.Qwen2Config, use_sliding_window=True, sliding_window=5, max_window_layers=0)),
     Case("qwen3", T.Qwen3ForCausalLM, decoder(T.Qwen3Config, head_dim=6)),
     Case("phi3", T.Phi3ForCausalLM, decoder(T.Phi3Config, sliding_window=5)),
-# 4 query heads of 6 elements, of which positions turn 4
+    # 4 query heads of 6 elements, of which positions turn 4
     Case("phi4", T.Phi3ForCausalLM, decoder(T.Phi3Config, hidden_size=24, num_attention_heads=3, num_key_value_heads=1,
                                             tie_word_embeddings=True,
                                             rope_parameters={"rope_type": "default", "rope_theta": 1e4,
@@ -224,9 +223,8 @@ def make_inputs(case, dtype):
         return torch.randint(1, VOCAB, (BATCH, length), generator=generator)
 
     if case.kind == "image":
-        return {
-  "images" : torch.randn((BATCH, IMAGE, IMAGE, 3), generator = generator).to(dtype),
-      "targets" : torch.randint(0, CLASSES, (BATCH, ), generator = generator)}
+        return {"images": torch.randn((BATCH, IMAGE, IMAGE, 3), generator=generator).to(dtype),
+                "targets": torch.randint(0, CLASSES, (BATCH,), generator=generator)}
     if case.kind == "pair":
         return {"source": tokens(SOURCE), "tokens": tokens(SEQ), "targets": tokens(SEQ)}
     inputs = {"tokens": tokens(SEQ), "targets": tokens(SEQ)}

@@ -39,31 +39,32 @@ LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_fr
 
 def decoder(model_type, without=(), **keys):
     config = {"model_type": model_type, **DECODER, **keys}
-    return {
-key: value for key, value in config.items() if key not in without
-}
+    return {key: value for key, value in config.items() if key not in without}
 
-def other_head(arrays)
-    : ""
-      "A head with values of its own, in the place of the copy that there may be."
-      "" name = "transformer.wte.weight" if "transformer.wte.weight" in arrays
-      else "shared.weight" if "shared.weight" in arrays else "model.embed_tokens.weight" head =
-          torch.randn(arrays[name].shape, generator = torch.Generator().manual_seed(3)) *
-          0.3 return {**arrays, "lm_head.weight" : head}
 
-          def same_head(arrays)
-    : return {**arrays, "lm_head.weight" : arrays["shared.weight"].clone()}
+def other_head(arrays):
+    """A head with values of its own, in the place of the copy that there may be."""
+    name = "transformer.wte.weight" if "transformer.wte.weight" in arrays else \
+        "shared.weight" if "shared.weight" in arrays else "model.embed_tokens.weight"
+    head = torch.randn(arrays[name].shape, generator=torch.Generator().manual_seed(3)) * 0.3
+    return {**arrays, "lm_head.weight": head}
 
-      def renamed(old, new)
-    : return lambda arrays : {new if name == old else name: value for name, value in arrays.items()
-}
 
-def without(name) : return lambda arrays : {
-key: value for key, value in arrays.items() if key != name
-}
+def same_head(arrays):
+    return {**arrays, "lm_head.weight": arrays["shared.weight"].clone()}
 
-def with_prefix(old, new) : return lambda arrays : {new + name[len(old):] if name.startswith(old) else name: value for name, value in arrays.items()
-}
+
+def renamed(old, new):
+    return lambda arrays: {new if name == old else name: value for name, value in arrays.items()}
+
+
+def without(name):
+    return lambda arrays: {key: value for key, value in arrays.items() if key != name}
+
+
+def with_prefix(old, new):
+    return lambda arrays: {new + name[len(old):] if name.startswith(old) else name: value for name, value in arrays.items()}
+
 
 def with_new_names(arrays):
     """The names that modules have; files have older ones."""
@@ -72,7 +73,8 @@ def with_new_names(arrays):
         arrays = with_prefix(old, new)(arrays)
     return arrays
 
-#Models that also see, and of which the language model is read.
+
+# Models that also see, and of which the language model is read.
 GEMMA3 = {
     "model_type": "gemma3", "mm_tokens_per_image": 4,
     "text_config": decoder("gemma3_text", head_dim=6, sliding_window=5, num_hidden_layers=6),
@@ -119,8 +121,7 @@ VARIANTS = [
     Variant("mistral_null_window", decoder("mistral", sliding_window=None)),
     Variant("mistral_window_of_more_than_the_file_has", decoder("mistral", sliding_window=20, max_position_embeddings=16),
             keys="seq=24", seq=24),
-    Variant("mistral_without_key_heads", {
-key: value for key, value in decoder("mistral", **EIGHT).items()
+    Variant("mistral_without_key_heads", {key: value for key, value in decoder("mistral", **EIGHT).items()
                                           if key != "num_key_value_heads"}),
     Variant("mixtral_without_rope_parameters", decoder("mixtral", num_local_experts=4, rms_norm_eps=1e-5)),
     Variant("mixtral_without_rms_norm_eps", decoder("mixtral", num_local_experts=4, rope_theta=1e6)),
@@ -134,8 +135,7 @@ key: value for key, value in decoder("mistral", **EIGHT).items()
     Variant("mixtral_top1_that_asks_for_balance", decoder(
         "mixtral", num_hidden_layers=1, num_local_experts=4, num_experts_per_tok=1, output_router_logits=True), batch=1,
         loss_of_theirs=True),
-    Variant("qwen2_with_little_said", {
-key: value for key, value in decoder("qwen2", num_attention_heads=32).items()
+    Variant("qwen2_with_little_said", {key: value for key, value in decoder("qwen2", num_attention_heads=32).items()
                                        if key != "num_key_value_heads"} | {"hidden_size": 64}),
     Variant("qwen2_windows_from_the_first_layer_on", decoder("qwen2", use_sliding_window=True, sliding_window=5,
                                                              max_window_layers=0)),
@@ -184,7 +184,7 @@ key: value for key, value in decoder("qwen2", num_attention_heads=32).items()
     Variant("t5_gated_by_full_name", {**T5, "feed_forward_proj": "gated-gelu_new"}, keys=T5_LENGTHS),
 ]
 
-#Of each family what differs most from the models of models.py.
+# Of each family what differs most from the models of models.py.
 QUICK = (
     "gpt2_by_other_names", "gpt2_tied_with_head", "llama_with_nulls", "llama3_rope_old_spelling", "llama3_rope_in_both_spellings",
     "llama_tied_by_its_head", "mistral_window_of_more_than_the_file_has", "mixtral_by_another_name", "mixtral_top1",
@@ -193,7 +193,7 @@ QUICK = (
 if not ALL_CASES:
     VARIANTS = [one for one in VARIANTS if one.name in QUICK]
 
-#Files that are refused : a config.json and the end of the line.
+# Files that are refused: a config.json and the end of the line.
 REFUSED = [
     (decoder("qwen2", use_sliding_window=True, sliding_window=5, max_window_layers=1),
      "expected a model that can be computed exactly, found one that is approximated: full attention is in one of 2 blocks, not in the 1 of 2 that the file names (planning takes it: "

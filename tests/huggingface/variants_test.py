@@ -1,10 +1,7 @@
-""
-    "Folders of Hugging Face that leave keys out, spell them in another way, or whose arrays say otherwise than config.json, compute
-    what `transformers` computes of them;
-so does what is exported again, as each of its versions reads
-                                    it.
+"""Folders of Hugging Face that leave keys out, spell them in another way, or whose arrays say otherwise than config.json, compute
+what `transformers` computes of them; so does what is exported again, as each of its versions reads it.
 
-                                Usage : variants_test.py TESSERA STEP[unittest options]; STEP is tests/support/steps_on_weights.
+Usage: variants_test.py TESSERA STEP [unittest options]; STEP is tests/support/steps_on_weights.
 """
 import json
 import os
@@ -152,9 +149,9 @@ class Variants(unittest.TestCase):
             self.close(safetensors.torch.load_file(f"{self.place(variant, 'step')}.logits")["logits"], logits)
             found = safetensors.torch.load_file(f"{self.place(variant, 'step')}.losses")["loss.1"].item()
             self.assertAlmostEqual(found / loss, 1, delta=TOLERANCE)
-#transformers 4 knows rope_theta and rope_scaling,                                                 \
-    5 prefers rope_parameters : with either spelling taken away what is left
-#says the same.4 divides T5's head exactly if it is tied, which it is exactly if the configuration says so.
+
+    # transformers 4 knows rope_theta and rope_scaling, 5 prefers rope_parameters: with either spelling taken away what is left
+    # says the same. 4 divides T5's head exactly if it is tied, which it is exactly if the configuration says so.
     def test_exports_mean_the_same_in_both_spellings(self):
         for variant in self.each():
             out = self.place(variant, "back")
@@ -167,8 +164,7 @@ class Variants(unittest.TestCase):
             if "rope_parameters" in config:
                 spellings += [("rope_parameters",), ("rope_theta", "rope_scaling")]
             for left_out in spellings:
-                (out / "config.json").write_text(json.dumps({
-k: v for k, v in config.items() if k not in left_out}))
+                (out / "config.json").write_text(json.dumps({k: v for k, v in config.items() if k not in left_out}))
                 read = class_of(config).from_pretrained(out).eval()
                 self.close(logits_of(variant.config, read, inputs), self.expected[variant.name][0])
             if variant.config["model_type"] == "t5" and variant.name != "t5_scaled_with_another_head":
@@ -205,8 +201,7 @@ k: v for k, v in config.items() if k not in left_out}))
         theirs, ours, back = (self.folder / name for name in ("packed", "packed_ours", "packed_back"))
         model = randomise(transformers.GptOssForCausalLM(config)).to(torch.bfloat16)
         model.save_pretrained(theirs)
-        arrays, generator, expected = safetensors.torch.load_file(theirs / "model.safetensors"), torch.Generator().manual_seed(3), {
-}
+        arrays, generator, expected = safetensors.torch.load_file(theirs / "model.safetensors"), torch.Generator().manual_seed(3), {}
         for name in [name for name in arrays if name.endswith(("gate_up_proj", "down_proj"))]:
             experts, columns, rows = arrays.pop(name).shape
             pair = {f"{name}_blocks": torch.randint(0, 256, (experts, rows, columns // 32, 16), generator=generator).to(torch.uint8),
@@ -227,10 +222,9 @@ k: v for k, v in config.items() if k not in left_out}))
             self.assertTrue(torch.equal(found[name], value), name)
         self.assertNotIn("quantization_config", json.loads((back / "config.json").read_text()))
         transformers.GptOssForCausalLM.from_pretrained(back)
-#A pair without its scales.
+        # A pair without its scales.
         scales = next(name for name in arrays if name.endswith("_scales"))
-        safetensors.torch.save_file({
-  name: value for name, value in arrays.items() if name != scales}, theirs / "model.safetensors")
+        safetensors.torch.save_file({name: value for name, value in arrays.items() if name != scales}, theirs / "model.safetensors")
         done = run("import", theirs, "--out", self.folder / "packed_half")
         self.assertEqual((done.returncode, done.stderr.count("\n"), (self.folder / "packed_half").exists()), (2, 1, False))
         self.assertIn("a scale for each block", done.stderr)
@@ -241,8 +235,7 @@ k: v for k, v in config.items() if k not in left_out}))
         self.assertEqual((done.returncode, out.exists()), (2, False))
         self.assertIn("mixtral has normalize=1, found 0", done.stderr)
 
-#The vocabulary 's last token is one like others in arrays; an imported model is masked with its tokenizer' s \
-    token.
+    # The vocabulary's last token is one like others in arrays; an imported model is masked with its tokenizer's token.
     def test_masks_of_bert(self):
         variant = next(one for one in variants.VARIANTS if one.name == "bert_with_little_said")
         theirs, ours = self.place(variant, "theirs"), self.folder / "masked"
