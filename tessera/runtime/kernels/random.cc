@@ -153,7 +153,8 @@ double rotary_amplitude(const Init& init) {
 
 // Returns element `row` of a table of ones that rise: 1 + value ln(1 + floor((row + 1) / size)).
 double risen(const Init& init, int64_t row) {
-  return 1 + init.value * std::log1p(static_cast<double>((row + 1) / init.sizes[0]));
+  const int64_t rises = (row + 1) / init.sizes[0];
+  return 1 + init.value * std::log1p(static_cast<double>(rises));
 }
 
 // Returns T5's bucket of a distance (key - query). Small distances have a bucket each; larger ones
