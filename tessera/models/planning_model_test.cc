@@ -187,6 +187,12 @@ TEST(PlanningModel, ScalingsOfRotaryPositionsThatAreNotComputedAreSaid) {
                       {"high_freq_factor", 4.0},
                       {"original_max_position_embeddings", 8192}}),
               IsEmpty());
+  // YaRN's factor is one of whole scores here, and of the turned elements in transformers.
+  const Json yarn = {
+      {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 8192}};
+  EXPECT_THAT(sentences("olmo2", {{"rope_scaling", yarn}}), IsEmpty());
+  EXPECT_THAT(sentences("glm4", {{"rope_scaling", yarn}}),
+              ElementsAre(HasSubstr("elements that positions do not turn have YaRN's factor")));
   EXPECT_THAT(sentences("olmo2", {{"partial_rotary_factor", 0.75}}),
               ElementsAre("rotary positions turn whole heads (partial_rotary_factor 0.75)"));
 }

@@ -218,7 +218,12 @@ void add_partial(const json& part, ConfigReader& reader) {
     reader.approximate(fmt::format("{} elements of a head are turned, not {}", turned + 1, turned));
     ++turned;
   }
-  if (turned != width) reader.add("rotary_dim", fmt::format("{}", turned));
+  if (turned == width) return;
+  reader.add("rotary_dim", fmt::format("{}", turned));
+  if (!reader.get("score_scale").empty()) {
+    reader.approximate(
+        "elements that positions do not turn have YaRN's factor too, as those that are turned");
+  }
 }
 
 }  // namespace
