@@ -66,9 +66,9 @@ struct Init {
     kStep           // for a scalar input: the number of the step, from 1
   };
   Kind kind = Kind::kNone;
-  // Constant: the value; normal: standard deviation; uniform: half-width; rotary: base (theta).
+  // Constant: the value; normal: deviation; uniform: half-width; rotary: theta; ones: their rise.
   double value = 0;
-  // Sizes that a table of integers has (see Kind), or the scaling of a rotary table (ops.md).
+  // Of a table of integers (see Kind), of rotary tables (ops.md), of ones (graph-format.md).
   std::vector<int64_t> sizes = {};
   friend bool operator==(const Init&, const Init&) = default;
 };
