@@ -126,10 +126,23 @@ TensorId scan_case(GraphBuilder& g, DType t, int64_t chunk) {
        parameter(g, "queries", {kB, kS, n, k}, t), parameter(g, "skip", {n, r}, t)},
       {{"chunk", chunk}});
 }
-TensorId causal_conv_case(GraphBuilder& g, DType t, int64_t width) {
-  return g.op1("op", "causal_conv",
-               {parameter(g, "x", {kB, kS, kN, kD}, t),
-                parameter(g, "w", {kN, kD, {"taps", width}}, t), parameter(g, "b", {kN, kD}, t)});
+// Writes sequences of 5 tokens into states, in chunks that do not divide them. Decays and
+// betas lie between 0 and 1, as in a model.
+TensorId delta_rule_case(GraphBuilder& g, DType t, int64_t chunk) {
+  const Dim n{"n", 2}, r{"r", 3}, p{"p", 3}, k{"k", 4};
+  const auto steps = g.op1("steps", "softplus", {parameter(g, "rates", {kB, kS, n, r}, t)});
+  return g.op1("op", "gated_delta_rule",
+               {parameter(g, "queries", {kB, kS, n, k}, t), parameter(g, "keys", {kB, kS, n, k}, t),
+                parameter(g, "values", {kB, kS, n, r, p}, t),
+                g.op1("decay", "scale", {steps}, {{"factor", -1.0}}),
+                g.op1("beta", "sigmoid", {parameter(g, "shares", {kB, kS, n, r}, t)})},
+               {{"chunk", chunk}});
+}
+TensorId causal_conv_case(GraphBuilder& g, DType t, int64_t width, bool biased = true) {
+  std::vector<TensorId> inputs = {parameter(g, "x", {kB, kS, kN, kD}, t),
+                                  parameter(g, "w", {kN, kD, {"taps", width}}, t)};
+  if (biased) inputs.push_back(parameter(g, "b", {kN, kD}, t));
+  return g.op1("op", "causal_conv", inputs);
 }
 
 Attributes text(const char* key, const char* value) { return {{key, std::string(value)}}; }
@@ -239,7 +252,13 @@ std::vector<Case> general_cases() {
       {"state_scan", [](auto& g, DType t) { return scan_case(g, t, 2); }},
       {"state_scan_token_by_token", [](auto& g, DType t) { return scan_case(g, t, 1); }},
       {"state_scan_in_one_chunk", [](auto& g, DType t) { return scan_case(g, t, 128); }},
+      {"gated_delta_rule", [](auto& g, DType t) { return delta_rule_case(g, t, 2); }},
+      {"gated_delta_rule_token_by_token",
+       [](auto& g, DType t) { return delta_rule_case(g, t, 1); }},
+      {"gated_delta_rule_in_one_chunk", [](auto& g, DType t) { return delta_rule_case(g, t, 64); }},
       {"causal_conv", [](auto& g, DType t) { return causal_conv_case(g, t, 4); }},
+      {"causal_conv_without_bias",
+       [](auto& g, DType t) { return causal_conv_case(g, t, 3, false); }},
       {"causal_conv_longer_than_the_sequence",
        [](auto& g, DType t) { return causal_conv_case(g, t, 7); }},
       {"exp",

@@ -484,6 +484,12 @@ const std::vector<FuzzFile>& configurations() {
              "num_experts_per_tok": 2, "sliding_window": 5, )" +
                                     decoder},
         {"qwen3/config.json", R"({"model_type": "qwen3", "attention_bias": true, )" + decoder},
+        {"qwen3_next/config.json",
+         R"({"model_type": "qwen3_next", "full_attention_interval": 2, "num_experts": 4,
+             "num_experts_per_tok": 2, "moe_intermediate_size": 12, "linear_num_key_heads": 2,
+             "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 5,
+             "shared_expert_intermediate_size": 10, )" +
+             decoder},
         {"bert/config.json",
          R"({"model_type": "bert", "vocab_size": 37, "max_position_embeddings": 12, )" + encoder +
              "}"},

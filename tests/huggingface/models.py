@@ -107,6 +107,12 @@ CASES = [
                  interleave_moe_layer_step=2, attention_chunk_size=4,
                  rope_parameters={"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0,
                                   "high_freq_factor": 1.0, "original_max_position_embeddings": 64})),
+    # values of 5 numbers after queries and keys of 6: no part of the fused array is a multiple of another
+    Case("qwen3_next", T.Qwen3NextForCausalLM,
+         decoder(T.Qwen3NextConfig, head_dim=8, num_hidden_layers=4, full_attention_interval=2, attention_bias=True,
+                 linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=6, linear_value_head_dim=5,
+                 linear_conv_kernel_dim=3, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12,
+                 shared_expert_intermediate_size=10, mlp_only_layers=[0])),
     Case("mamba2", T.Mamba2ForCausalLM,
          lambda: T.Mamba2Config(vocab_size=VOCAB, hidden_size=16, num_heads=8, head_dim=4, expand=2, state_size=6, n_groups=2,
                                 chunk_size=4, num_hidden_layers=2, bos_token_id=1, eos_token_id=2, pad_token_id=None),

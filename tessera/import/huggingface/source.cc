@@ -117,8 +117,10 @@ class HuggingFaceSource : public TensorSource {
     for (const SourceArray& array : files_->arrays()) {
       if (used_.contains(array.name)) continue;
       const bool unused =
-          std::any_of(rules_.unused.begin(), rules_.unused.end(),
-                      [&](const std::string& end) { return array.name.ends_with(end); });
+          std::any_of(rules_.unused.begin(), rules_.unused.end(), [&](const std::string& part) {
+            return part.ends_with('*') ? array.name.starts_with(part.substr(0, part.size() - 1))
+                                       : array.name.ends_with(part);
+          });
       const auto copy = std::find_if(rules_.copies.begin(), rules_.copies.end(),
                                      [&](const auto& one) { return one.name == array.name; });
       if (unused) continue;
@@ -171,12 +173,11 @@ class HuggingFaceSource : public TensorSource {
   // the whole array that hold the same elements, so that a source need not know of parts.
   Status read_box(const TensorView& view, const SourceArray& part, const Box& box, DType dtype,
                   std::byte* out) const {
-    if (Box::whole(view.array_shape).volume() == Box::whole(part.shape).volume())
-      return files_->read(part, box, dtype, out);
+    if (view.period == 0) return files_->read(part, box, dtype, out);
     SourceArray whole = part;
     whole.shape = view.array_shape;
-    for (const ByteRange& range : byte_ranges(part.shape, 1, box)) {
-      for (const Box& each : boxes_of_range(whole.shape, view.first + range.begin, range.bytes)) {
+    for (const ByteRange& range : view.ranges(box, 1)) {
+      for (const Box& each : boxes_of_range(whole.shape, range.begin, range.bytes)) {
         TESSERA_TRY_VOID(files_->read(whole, each, dtype, out));
         out += each.volume() * dtype_bytes(dtype);
       }
