@@ -497,7 +497,7 @@ const std::vector<FuzzFile>& configurations() {
          R"({"model_type": "qwen3_next", "full_attention_interval": 2, "num_experts": 4,
              "num_experts_per_tok": 2, "moe_intermediate_size": 12, "linear_num_key_heads": 2,
              "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 5,
-             "shared_expert_intermediate_size": 10, )" +
+             "shared_expert_intermediate_size": 10, "partial_rotary_factor": 1.0, )" +
              decoder}};
   }();
   return files;
