@@ -13,8 +13,8 @@ namespace {
 // Returns whether block `layer`, counted from 0, is one of those that `every` names.
 bool is_every(int64_t every, int64_t layer) { return every > 0 && (layer + 1) % every == 0; }
 
-// What the blocks have before their second half: `heads` those without a window, `windowed` those with
-// one, or `delta` in their place.
+// The first halves of blocks: attention to all tokens, attention in a window, and what blocks may have
+// in place of the latter.
 struct Mixers {
   AttentionOptions heads, windowed;
   DeltaNetOptions delta;

@@ -567,7 +567,8 @@ TEST_F(HuggingFace, Mixtral) {
       "theta=1000000,rope_scaling=1,rotary_dim=0,rotary_pairs=halves,window_theta=0,"
       "unturned_every=0,scores_rise_at=0,tied=0,eps=1e-05,experts=8,top_k=2,normalize=1,capacity_"
       "factor=4,"
-      "shared_ffn=0,shared_gate=0,latent=0,dense_layers=0,experts_every=1,dense_ffn=0,balance=0,z_loss=0,"
+      "shared_ffn=0,shared_gate=0,latent=0,dense_layers=0,experts_every=1,dense_ffn=0,balance=0,z_"
+      "loss=0,"
       "weigh_inside=0,weigh_before=0,router=softmax,router_bias=0,choice_bias=0,groups=1,"
       "top_groups=1,group_best=1,route_scale=1,expert_bias=0,gate_limit=0,gate_alpha=1,up_shift=0,"
       "dtype=float32");

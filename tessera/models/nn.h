@@ -102,8 +102,8 @@ struct AttentionOptions {
   // Each query head has one more score, the parameter `.sinks.weight` [heads, group], with a value
   // of zeros (gpt-oss). Ops `.sink_over`, `.sink_share`, `.sink_gate`, `.gated`.
   bool sinks = false;
-  // What a head gives is multiplied by the sigmoid of a further product of x (Qwen 3 Next). Ops `.gate`,
-  // `.gate_act`, `.gate_mul`.
+  // The result of each head is multiplied by the sigmoid of a further product of x (Qwen 3 Next). Ops
+  // `.gate`, `.gate_act`, `.gate_mul`.
   bool gate = false;
   // A token attends only to tokens less than this many positions away; 0: to all tokens.
   int64_t window = 0;

@@ -43,8 +43,8 @@ struct TensorView {
   std::vector<int> dims;
   // For each split dim, the first index that our tensor has: the number of a part, else 0.
   std::vector<int64_t> starts;
-  // Where their array also has the rows of other tensors, the split shape is that of our rows alone. Of
-  // every `period` elements of their array ours are then the `run` from number `first` on.
+  // Where their array also has the rows of other tensors, the split shape is that of our rows alone.
+  // Every `period` elements of their array then have a `run` of ours, from number `first` on.
   int64_t first = 0, run = 0, period = 0;  // period 0: all elements are in the split shape
 
   bool stacked = false;  // they have one array for each index of our first dim
