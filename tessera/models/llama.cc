@@ -243,9 +243,10 @@ Status complete(LlamaConfig& config, std::string_view family) {
     if (config.window > 0 || config.chunk > 0 || config.eod >= 0)
       return model_error(family, "delta_heads goes without window, chunk and eod");
     if (config.delta_value_heads == 0) config.delta_value_heads = config.delta_heads;
-    if (config.delta_value_heads % config.delta_heads != 0)
+    if (config.delta_value_heads % config.delta_heads != 0) {
       return mismatch("delta_value_heads", config.delta_value_heads, "delta_heads",
                       config.delta_heads);
+    }
   }
   if (config.chunk > 0 && (config.window > 0 || config.eod >= 0))
     return model_error(family, "chunk goes without window and eod");

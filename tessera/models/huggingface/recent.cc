@@ -281,10 +281,11 @@ void read_qwen3_moe(ConfigReader& reader) {
   read_rotary(reader);
   const json uses = reader.value("use_sliding_window"), window = reader.value("sliding_window");
   if (!uses.is_boolean()) return reader.unsupported("use_sliding_window", uses, "true, false");
-  if (uses.get<bool>())
+  if (uses.get<bool>()) {
     add_window(window, reader);
-  else
+  } else {
     reader.given("max_window_layers");
+  }
   read_experts(reader);
   read_dense_layers(reader);
 }
