@@ -28,7 +28,7 @@ const std::vector<RotaryType>& rotary_types() {
   return types;
 }
 
-// The keys that an object of rotary settings may have, whatever its type.
+// Returns the keys that an object of rotary settings may have, whatever its type.
 const Texts& settings() {
   static const Texts keys = {"rope_type",        "type",
                              "rope_theta",       "factor",
