@@ -262,7 +262,10 @@ std::vector<ModelFamily> make_families() {
            samples_of,
            {"mixtral:layers=2,hidden=8,heads=2,seq=4,vocab=16,ffn=8,experts=4",
             "mixtral:layers=3,hidden=8,heads=2,seq=4,vocab=16,ffn=8,experts=4,shared_ffn=8,"
-            "latent=4,dense_layers=1,z_loss=0.1,weigh_inside=1"}}),
+            "latent=4,dense_layers=1,z_loss=0.1,weigh_inside=1",
+            "mixtral:layers=2,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,ffn=8,experts=4,"
+            "shared_ffn=8,shared_gate=1,attn_gate=1,qk_norm=1,norms_shifted=1,delta_heads=2,"
+            "delta_value_heads=4,delta_head_dim=3,delta_value_dim=4,full_every=2"}}),
       family<NemotronHConfig>(
           {"nemotron_h",
            "state space, attention, MLP and experts in a pattern",

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tessera/base/text.h"
+#include "tessera/models/delta_net.h"
 #include "tessera/models/further_tokens.h"
 #include "tessera/models/nn.h"
 
@@ -54,28 +55,35 @@ Result<std::vector<int64_t>> scaling_of(const LlamaConfig& config, std::string_v
                   pairs));
 }
 
-// `heads` are the options of blocks without a window, `windowed` those of the others; `rise` is the
-// table that multiplies the queries of blocks without positions. `layer` is the block's number.
-TensorId llama_block(GraphBuilder& g, TensorId x, const LlamaConfig& config,
-                     const AttentionOptions& heads, const AttentionOptions& windowed, TensorId rise,
+// The first halves of blocks: attention to all tokens, attention in a window, and what blocks may have
+// in place of the latter. `rise` is the table that multiplies the queries of blocks without positions.
+struct Mixers {
+  AttentionOptions heads, windowed;
+  DeltaNetOptions delta;
+  TensorId rise;
+};
+
+// Adds block `layer`, counted from 0, in the scope that is open.
+TensorId llama_block(GraphBuilder& g, TensorId x, const LlamaConfig& config, const Mixers& mixers,
                      const FeedForward& feed_forward, int64_t layer) {
   const bool before = config.norms != "after", after = config.norms != "before";
   const auto norm = [&](const char* name, TensorId of) {
     return rms_norm(g, name, of, config.eps, config.norms_shifted);
   };
   TensorId h = before ? norm("ln_1", x) : x;
-  AttentionOptions options = is_every(config.full_every, layer) ? heads : windowed;
+  const bool full = is_every(config.full_every, layer), delta = config.delta_heads > 0 && !full;
+  AttentionOptions options = full ? mixers.heads : mixers.windowed;
   if (is_every(config.unturned_every, layer)) {
     options.rotary_cos = options.rotary_sin = {};
-    options.query_scale = rise;
+    options.query_scale = mixers.rise;
     if (config.qk_norm_over == "turned") options.head_norm = false;
   }
-  h = attention(g, "attn", h, options);
+  h = delta ? gated_delta_net(g, h, mixers.delta) : attention(g, "attn", h, options);
   if (after) h = norm("ln_1_after", h);
-  x = g.op1("attn.residual", "add", {x, h});
+  x = g.op1(delta ? "ssm.residual" : "attn.residual", "add", {x, h});
   h = before ? norm("ln_2", x) : x;
-  FeedForwardOptions products = {heads.in, heads.out,  config.activation,   config.gated,
-                                 after,    config.eps, config.norms_shifted};
+  FeedForwardOptions products = {options.in, options.out, config.activation,   config.gated,
+                                 after,      config.eps,  config.norms_shifted};
   products.in.bias = products.out.bias = false;
   if (!config.lora_mlp) products.in.lora = products.out.lora = 0;
   return feed_forward(g, x, h, products);
@@ -126,6 +134,8 @@ std::vector<ModelKey> model_keys(LlamaConfig& config) {
        {},
        {"head", "all", "turned"}},
       {"sinks", &config.sinks, "1: each query head has one more score, without a value (gpt-oss)"},
+      {"attn_gate", &config.attn_gate,
+       "1: what heads give is multiplied by the sigmoid of a further product (Qwen 3 Next)"},
       window_key(config.window),
       {"chunk",
        &config.chunk,
@@ -135,11 +145,27 @@ std::vector<ModelKey> model_keys(LlamaConfig& config) {
        0},
       {"full_every",
        &config.full_every,
-       "every so many blocks one attends to all tokens, the others have the window, or the chunks "
-       "(Gemma 3: 6); 0: all have them",
+       "every so many blocks one attends to all tokens, the others have the window, the chunks or "
+       "DeltaNets (Gemma 3: 6); 0: all have them",
        {},
        {},
        0},
+      {"delta_heads",
+       &config.delta_heads,
+       "key heads of a gated DeltaNet, which blocks have in place of attention (Qwen 3 Next: 16); "
+       "0: none has",
+       {},
+       {},
+       0},
+      {"delta_value_heads",
+       &config.delta_value_heads,
+       "its heads of values; 0: delta_heads",
+       {},
+       {},
+       0},
+      {"delta_head_dim", &config.delta_head_dim, "width of its keys"},
+      {"delta_value_dim", &config.delta_value_dim, "width of its values"},
+      {"delta_conv", &config.delta_conv, "tokens that its convolutions see"},
       {"norms",
        &config.norms,
        "where a block has norms: on what enters attention and MLP, or on what leaves them",
@@ -261,9 +287,19 @@ Status complete(LlamaConfig& config, std::string_view family) {
                        "above low, or factor-positions-fast-slow-whole with fast above slow and "
                        "whole 1 or 2");
   }
-  if (config.full_every > 0 && config.window == 0 && config.chunk == 0) {
+  if (config.full_every > 0 && config.window == 0 && config.chunk == 0 && config.delta_heads == 0) {
     return model_error(family,
-                       "full_every wants a window for the other blocks, as window=1024, or chunks");
+                       "full_every wants a window for the other blocks, as window=1024, or chunks, "
+                       "or delta_heads");
+  }
+  if (config.delta_heads > 0) {
+    if (config.window > 0 || config.chunk > 0 || config.eod >= 0)
+      return model_error(family, "delta_heads goes without window, chunk and eod");
+    if (config.delta_value_heads == 0) config.delta_value_heads = config.delta_heads;
+    if (config.delta_value_heads % config.delta_heads != 0) {
+      return mismatch("delta_value_heads", config.delta_value_heads, "delta_heads",
+                      config.delta_heads);
+    }
   }
   if (config.chunk > 0 && (config.window > 0 || config.eod >= 0))
     return model_error(family, "chunk goes without window and eod");
@@ -298,7 +334,8 @@ std::vector<TensorId> add_llama(GraphBuilder& g, const LlamaConfig& config, int6
   const TensorId tokens = g.input("tokens", {{"batch", batch}, seq}, DType::kInt64);
   const TensorId targets = g.input("targets", {{"batch", batch}, seq}, DType::kInt64);
   g.set_trains(config.lora == 0);
-  AttentionOptions heads;
+  Mixers mixers;
+  AttentionOptions& heads = mixers.heads;
   heads.heads = config.kv_heads;
   heads.group = config.heads / config.kv_heads;
   heads.head_dim = config.head_dim;
@@ -319,24 +356,39 @@ std::vector<TensorId> add_llama(GraphBuilder& g, const LlamaConfig& config, int6
   heads.scale = config.score_scale;
   heads.softcap = config.score_cap;
   heads.sinks = config.sinks;
+  heads.gate = config.attn_gate;
   heads.rotary_neighbours = config.rotary_pairs == "neighbours";
   heads.segments = document_numbers(g, config.eod, batch, config.seq);
   const int64_t turned = turned_elements(config);
   add_rotary_tables(g, heads, config.seq, turned, config.theta, config.dtype,
                     *scaling_of(config, "llama"));
-  TensorId rise;
   if (config.unturned_every > 0 && config.scores_rise_at > 0 &&
       config.seq >= config.scores_rise_at) {
-    rise = g.buffer("attention.rise", {seq},
-                    {Init::Kind::kOnes, config.scores_rise, {config.scores_rise_at}}, config.dtype);
+    mixers.rise =
+        g.buffer("attention.rise", {seq},
+                 {Init::Kind::kOnes, config.scores_rise, {config.scores_rise_at}}, config.dtype);
   }
-  AttentionOptions windowed = heads;
+  AttentionOptions& windowed = mixers.windowed;
+  windowed = heads;
   // 0 if the window has all positions
   windowed.window = config.window < config.seq ? config.window : 0;
   windowed.chunk = config.chunk < config.seq ? config.chunk : 0;
   if (config.window > 0 && config.window_theta > 0) {
     add_rotary_tables(g, windowed, config.seq, turned, config.window_theta, config.dtype, {1},
                       "rotary_window");
+  }
+  if (config.delta_heads > 0) {
+    DeltaNetOptions& delta = mixers.delta;
+    delta.heads = config.delta_heads;
+    delta.group = config.delta_value_heads / config.delta_heads;
+    delta.key_dim = config.delta_head_dim;
+    delta.value_dim = config.delta_value_dim;
+    delta.conv = config.delta_conv;
+    delta.in = heads.in;
+    delta.out = heads.out;
+    delta.in.bias = delta.out.bias = false;
+    delta.eps = config.eps;
+    add_unit_gains(g, delta, config.dtype);
   }
   const TensorId table =
       g.parameter("embed.token.weight", {vocab, hidden}, normal(kDeviation), config.dtype);
@@ -347,7 +399,7 @@ std::vector<TensorId> add_llama(GraphBuilder& g, const LlamaConfig& config, int6
   before_blocks();
   for (int64_t layer = 0; layer < config.layers && g.ok(); ++layer) {
     g.push(fmt::format("blocks.{}", layer));
-    x = llama_block(g, x, config, heads, windowed, rise, feed_forward, layer);
+    x = llama_block(g, x, config, mixers, feed_forward, layer);
     g.pop();
   }
   std::vector<TensorId> normed = {rms_norm(g, "final.ln", x, config.eps, config.norms_shifted)};
@@ -358,7 +410,7 @@ std::vector<TensorId> add_llama(GraphBuilder& g, const LlamaConfig& config, int6
     const std::string name = fmt::format("mtp_{}", depth);
     g.push("blocks." + name);
     x = further.join(g, depth, normed.back(), product, config.eps, config.norms_shifted);
-    x = llama_block(g, x, config, heads, windowed, rise, feed_forward,
+    x = llama_block(g, x, config, mixers, feed_forward,
                     config.layers + static_cast<int64_t>(depth));
     g.pop();
     normed.push_back(rms_norm(g, "final." + name, x, config.eps, config.norms_shifted));

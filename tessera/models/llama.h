@@ -1,7 +1,8 @@
 // Llama has rotary positions, RMS norms before attention and MLP, SwiGLU, grouped key heads, and no
 // biases. The family also covers Mistral (a sliding window), Qwen 2 (biases of queries, keys and
-// values), Qwen 3 (norms of queries and keys), OLMo 2 (norms after attention and MLP) and Gemma
-// (norms before and after, GELU, a window in most blocks). Ops: embed.token, blocks.<i>.{ln_1,
+// values), Qwen 3 (norms of queries and keys), OLMo 2 (norms after attention and MLP), Gemma
+// (norms before and after, GELU, a window in most blocks) and Qwen 3 Next (gated DeltaNets in most
+// blocks, whose ops are ssm.* in place of attn.*). Ops: embed.token, blocks.<i>.{ln_1,
 // attn.{q,k,v,q_rotary,k_rotary,core,out}, ln_1_after, attn.residual, ln_2,
 // mlp.{gate,act,up,mul,down}, ln_2_after, mlp.residual}, final.ln, head,
 // loss.{cross_entropy,token,mean}. The dim heads counts key heads. The dim group counts the query
@@ -33,7 +34,8 @@ struct LlamaConfig {
   // Over each "head"; over "all" heads of a token; of each head, without weights, and only in blocks
   // with rotary positions ("turned").
   std::string qk_norm_over = "head";
-  bool sinks = false;  // one more score of each query head (nn.h)
+  bool sinks = false;      // one more score of each query head (nn.h)
+  bool attn_gate = false;  // what heads give is multiplied by a gate (nn.h)
   double theta = 10000;
   std::vector<int64_t> rope_scaling = {1};  // scaling of rotary frequencies (nn.h)
   // A factor of its own for each rotary frequency (LongRoPE): "positions/amplitude/short/long". Sequences
@@ -56,6 +58,11 @@ struct LlamaConfig {
   // Blocks whose number (from 1) is a multiple of this attend to all tokens, the others have the
   // window, or the chunks; 0: all blocks have them.
   int64_t full_every = 0;
+  // The blocks that full_every does not name have a gated DeltaNet (delta_net.h) in place of
+  // attention: heads of queries and keys (0: they have attention), heads of values, the widths of
+  // both, and the tokens of the convolutions.
+  int64_t delta_heads = 0, delta_value_heads = 0;  // delta_value_heads 0: delta_heads
+  int64_t delta_head_dim = 128, delta_value_dim = 128, delta_conv = 4;
   // Where a block has norms: "before" attention and MLP, "after" them (on what they add to the
   // residual stream), or "both".
   std::string norms = "before";

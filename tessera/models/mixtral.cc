@@ -163,7 +163,13 @@ TensorId mixture_of_experts(GraphBuilder& g, TensorId x, TensorId h,
   TensorId y = g.op1("combine", "moe_combine", std::move(combined));
   if (config.latent > 0) y = linear(g, "widen", y, {"latent"}, {hidden}, options.out);
   if (config.shared_ffn > 0) {
-    y = g.op1("sum", "add", {y, shared_mlp(g, h, options, config)});
+    TensorId shared = shared_mlp(g, h, options, config);
+    if (config.form.shared_gate) {
+      const TensorId gate = linear(g, "shared_gate", h, {"hidden"}, {}, options.in);
+      shared =
+          g.op1("shared_gate_mul", "mul", {shared, g.op1("shared_gate_act", "sigmoid", {gate})});
+    }
+    y = g.op1("sum", "add", {y, shared});
   }
   std::vector<TensorId> terms;
   if (config.balance > 0) {
@@ -237,6 +243,8 @@ std::vector<ModelKey> model_keys(MixtralConfig& config) {
        {"capacity_factor", &config.capacity_factor,
         "slots of an expert over its fair share of a sequence; experts / top_k drops nothing"},
        {"shared_ffn", &config.shared_ffn, "width of an MLP beside the experts; 0: none", {}, {}, 0},
+       {"shared_gate", &config.form.shared_gate,
+        "1: what it gives is multiplied by a gate of the token (Qwen 3 Next)"},
        {"latent", &config.latent, "width of tokens at the experts; 0: hidden", {}, {}, 0},
        {"dense_layers", &config.dense_layers, "first blocks without experts", {}, {}, 0},
        {"experts_every", &config.experts_every,
@@ -304,6 +312,8 @@ Status complete(MixtralConfig& config) {
         fmt::format("top_groups={}, group_best={} and top_k={} must fit in groups={} of {} experts",
                     form.top_groups, form.group_best, config.top_k, form.groups, of_group));
   }
+  if (form.shared_gate && config.shared_ffn == 0)
+    return model_error("mixtral", "shared_gate=1 wants a shared MLP, as shared_ffn=512");
   if (form.weigh_before && config.weigh_inside)
     return model_error("mixtral", "weigh_before=1 and weigh_inside=1 exclude each other");
   if (form.gate_limit < 0 || form.gate_alpha <= 0) {

@@ -610,14 +610,16 @@ TEST_F(HuggingFace, Mixtral) {
       model.spec,
       "mixtral:layers=32,hidden=4096,heads=32,kv_heads=8,head_dim=128,seq=32768,vocab=32000,"
       "ffn=14336,q_rank=0,kv_rank=0,rope_dim=0,value_dim=0,lora=0,lora_mlp=0,qkv_bias=0,out_bias=0,"
-      "qk_norm=0,qk_norm_over=head,sinks=0,window=0,chunk=0,full_every=0,norms=before,norms_"
-      "shifted=0,"
+      "qk_norm=0,qk_norm_over=head,sinks=0,attn_gate=0,window=0,chunk=0,full_every=0,delta_heads=0,"
+      "delta_value_heads=0,delta_head_dim=128,delta_value_dim=128,delta_conv=4,norms=before,"
+      "norms_shifted=0,"
       "embed_scale=1,score_scale=0,score_cap=0,logit_cap=0,activation=silu,gated=1,eod=-1,"
       "theta=1000000,rope_scaling=1,rope_factors=1,rotary_dim=0,rotary_pairs=halves,window_theta=0,"
       "unturned_every=0,scores_rise_at=0,scores_rise=0.1,mtp=0,mtp_loss=0.3,tied=0,eps=1e-05,"
       "experts=8,top_k=2,normalize=1,capacity_"
       "factor=4,"
-      "shared_ffn=0,latent=0,dense_layers=0,experts_every=1,dense_ffn=0,balance=0,z_loss=0,"
+      "shared_ffn=0,shared_gate=0,latent=0,dense_layers=0,experts_every=1,dense_ffn=0,balance=0,z_"
+      "loss=0,"
       "weigh_inside=0,weigh_before=0,router=softmax,router_bias=0,choice_bias=0,groups=1,"
       "top_groups=1,group_best=1,route_scale=1,expert_bias=0,gate_limit=0,gate_alpha=1,up_shift=0,"
       "dtype=float32");
@@ -651,7 +653,7 @@ TEST_F(HuggingFace, WhatHasNoCounterpartIsAnError) {
   const std::string known =
       "gpt2, llama, mistral, mixtral, qwen2, qwen3, bert, vit, t5, phi3, olmo2, smollm3, gemma2, "
       "gemma3_text, glm4, qwen3_moe, deepseek_v3, glm4_moe, gpt_oss, llama4_text, mamba2, "
-      "deepseek_v2, nemotron";
+      "qwen3_next, deepseek_v2, nemotron";
   EXPECT_EQ(error(R"({"model_type": "opt"})"),
             path_ + ": model_type 'opt' is not supported, the nearest is 'gpt2' (supported: " +
                 known + ")");

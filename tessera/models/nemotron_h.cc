@@ -89,31 +89,6 @@ class NemotronBuilder {
  private:
   int64_t group_size() const { return config_.ssm_heads / config_.ssm_groups; }
 
-  // Returns the text of a published vector that joins `dims`.
-  static std::string as_vector(const std::vector<Dim>& dims) {
-    std::vector<std::string> names;
-    for (const Dim& dim : dims) names.push_back(dim.name);
-    return "(" + join(names, " ") + ")";
-  }
-
-  // Applies the convolution and SiLU to x, the output of a product.
-  TensorId convolved(const std::string& name, TensorId x) {
-    if (!g_.ok()) return {};
-    const std::vector<Dim> all = g_.tensor(x).dims;
-    const std::vector<Dim> channels(all.begin() + 2, all.end());
-    std::vector<Dim> taps = channels;
-    taps.push_back({"taps", config_.conv});
-    const double width = 1 / std::sqrt(static_cast<double>(config_.conv));
-    const TensorId weight =
-        g_.parameter(name + "_conv.weight", taps, {Init::Kind::kUniform, width}, config_.dtype);
-    const TensorId bias =
-        g_.parameter(name + "_conv.bias", channels, {Init::Kind::kZeros}, config_.dtype);
-    g_.publish(weight, as_vector(channels) + " () taps");
-    g_.publish(bias, as_vector(channels));
-    return g_.op1(name + "_act", "silu",
-                  {g_.op1(name + "_conv", "causal_conv", {x, weight, bias})});
-  }
-
   // Applies an RMS norm to y silu(z) within each group, and multiplies each number by a
   // trained weight.
   TensorId gated_norm(TensorId y, TensorId z) {
@@ -131,15 +106,19 @@ class NemotronBuilder {
     return g_.op1("gain", "mul", {normed[0], weight});
   }
 
+  TensorId convolution(const std::string& name, TensorId x) {
+    return causal_convolution(g_, name, x, config_.conv, /*biased=*/true);
+  }
+
   TensorId state_space(TensorId h) {
     const Dim heads = {"heads", config_.ssm_groups}, group = {"group", group_size()};
     const Dim head_dim = {"head_dim", config_.ssm_head_dim}, state = {"state", config_.state};
     const std::vector<Dim> values = {heads, group, head_dim}, keys = {heads, state};
     g_.push("ssm");
     const TensorId z = linear(g_, "z", h, {"hidden"}, values, options_.in);
-    const TensorId x = convolved("x", linear(g_, "x", h, {"hidden"}, values, options_.in));
-    const TensorId b = convolved("b", linear(g_, "b", h, {"hidden"}, keys, options_.in));
-    const TensorId c = convolved("c", linear(g_, "c", h, {"hidden"}, keys, options_.in));
+    const TensorId x = convolution("x", linear(g_, "x", h, {"hidden"}, values, options_.in));
+    const TensorId b = convolution("b", linear(g_, "b", h, {"hidden"}, keys, options_.in));
+    const TensorId c = convolution("c", linear(g_, "c", h, {"hidden"}, keys, options_.in));
     LinearOptions steps = options_.in;
     steps.bias = true;
     steps.bias_values = {Init::Kind::kConstant, std::log(std::expm1(kStepSize))};

@@ -58,6 +58,14 @@ TensorId rms_norm(GraphBuilder& g, std::string_view name, TensorId x, double eps
 // Makes `cap` tanh(x / cap) by the ops `<name>.divided`, `<name>.bent` and `<name>`.
 TensorId soft_cap(GraphBuilder& g, const std::string& name, TensorId x, double cap);
 
+// Convolves each number of a token x [batch, seq, channels..] along the sequence with the `taps`
+// tokens up to its own, and applies SiLU: ops `<name>_conv` and `<name>_act`, parameters
+// `<name>_conv.weight` [channels.., taps] and, if `biased`, `<name>_conv.bias`.
+TensorId causal_convolution(GraphBuilder& g, const std::string& name, TensorId x, int64_t taps,
+                            bool biased);
+// Returns the text of a published vector that joins `dims`.
+std::string as_vector(const std::vector<Dim>& dims);
+
 // Zeroes elements with probability p. `key` determines the mask, so two dropouts of a model must
 // not have the same key. With p = 0 no op is added.
 TensorId dropout(GraphBuilder& g, std::string_view name, TensorId x, double p, std::string key);
@@ -95,6 +103,9 @@ struct AttentionOptions {
   // Each query head has one more score, the parameter `.sinks.weight` [heads, group], with a value
   // of zeros (gpt-oss). Ops `.sink_over`, `.sink_share`, `.sink_gate`, `.gated`.
   bool sinks = false;
+  // The result of each head is multiplied by the sigmoid of a further product of x (Qwen 3 Next). Ops
+  // `.gate`, `.gate_act`, `.gate_mul`.
+  bool gate = false;
   // A token attends only to tokens less than this many positions away; 0: to all tokens.
   int64_t window = 0;
   // A token attends only to tokens of its chunk of so many tokens, whose multiple the sequence is; 0:

@@ -78,7 +78,8 @@ std::vector<Published> published() {
           {"glm4", 9'400'279'040, 0},
           {"llama4", 107'769'861'120, 0},
           {"nemotron", 4'190'509'056, 0.0001},
-          {"smollm3", 3'075'098'624, 0}};
+          {"smollm3", 3'075'098'624, 0},
+          {"qwen3_next", 79'674'391'296, 0}};
 }
 
 TEST(PlanningModel, HasTheParametersOfThePublishedModel) {
@@ -113,7 +114,7 @@ TEST(PlanningModel, SaysWhatIsOnlyNear) {
               ElementsAre("tokens are spread evenly over the experts (capacity_factor=1)"));
   for (const char* exact : {"olmo2", "phi3", "gemma2", "gemma3_text", "glm4", "smollm3"})
     EXPECT_THAT(sentences(exact, {}), IsEmpty()) << exact;
-  for (const char* mixture : {"deepseek_v3", "gpt_oss"}) {
+  for (const char* mixture : {"deepseek_v3", "gpt_oss", "qwen3_next"}) {
     EXPECT_THAT(sentences(mixture, {}),
                 ElementsAre("tokens are spread evenly over the experts (capacity_factor=1)"));
   }

@@ -168,6 +168,14 @@ CASES = [
          decoder(T.Llama4TextConfig, head_dim=6, intermediate_size_mlp=20, num_hidden_layers=3, num_local_experts=4,
                  interleave_moe_layer_step=2, attention_chunk_size=4, no_rope_layer_interval=2, no_rope_layers=[1, 0, 1],
                  floor_scale=3, attn_scale=0.75)),
+    # Values of 5 numbers after queries and keys of 6: no part of the fused array is a multiple of another. With an epsilon of
+    # 1e-6 the norms of short vectors make gradients of transformers in float32 and float64 differ by 2e-5.
+    Case("qwen3_next", T.Qwen3NextForCausalLM,
+         decoder(T.Qwen3NextConfig, head_dim=8, num_hidden_layers=4, full_attention_interval=2, attention_bias=True,
+                 rms_norm_eps=1e-2,
+                 linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=6, linear_value_head_dim=5,
+                 linear_conv_kernel_dim=3, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12,
+                 shared_expert_intermediate_size=10, mlp_only_layers=[0])),
     Case("mamba2", T.Mamba2ForCausalLM,
          lambda: T.Mamba2Config(vocab_size=VOCAB, hidden_size=16, num_heads=8, head_dim=4, expand=2, state_size=6, n_groups=2,
                                 chunk_size=4, num_hidden_layers=2, bos_token_id=1, eos_token_id=2, pad_token_id=None),

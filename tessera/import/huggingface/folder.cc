@@ -117,8 +117,8 @@ Status write_part(const TensorSource& source, const SourceArray& array, const Te
     buffer.resize(static_cast<size_t>(tile.volume() * bytes));
     TESSERA_TRY_VOID(read_reordered(source, array, view, tile, buffer.data()));
     const std::byte* data = buffer.data();
-    for (const ByteRange& range : byte_ranges(view.split_shape, bytes, view.box(tile))) {
-      TESSERA_TRY_VOID(writer.write(number, view.first * bytes + range.begin, range.bytes, data));
+    for (const ByteRange& range : view.ranges(view.box(tile), bytes)) {
+      TESSERA_TRY_VOID(writer.write(number, range.begin, range.bytes, data));
       data += range.bytes;
     }
     return {};

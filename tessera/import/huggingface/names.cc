@@ -22,8 +22,10 @@ struct NameRow {
   std::string ours, theirs, layout = "";
   Blocks blocks = Blocks::kAll;
   std::string beside = "";  // the row applies only to models that also have this tensor
-  // Ends of the names of our tensors, of the same block, whose rows follow each other in their array.
+  // Ends of the names of our tensors, of the same block, whose rows follow each other in their array:
+  // once, or for each index of the dim `each`, which all of them have.
   std::vector<std::string> fused = {};
+  std::string each = "";
 };
 
 struct TypeNames {
@@ -96,8 +98,8 @@ HuggingFaceFiles llama_files() {
                             {".rotary_emb.inv_freq"},
                             {{"lm_head.weight", "model.embed_tokens.weight", "tied"}}};
   for (const char* part : {"vision_tower.", "vision_model.", "multi_modal_projector."}) {
-    files.other_parts.emplace_back(part);
-    files.other_parts.push_back(std::string("model.") + part);
+    files.unused.push_back(fmt::format("{}*", part));
+    files.unused.push_back(fmt::format("model.{}*", part));
   }
   return files;
 }
@@ -118,12 +120,13 @@ void add_fused_mlp(std::vector<NameRow>& rows) {
   rows.push_back({ours + "up.weight", theirs + "gate_up_proj.weight", "(2/2 ffn) hidden"});
   rows.push_back({ours + "down.weight", theirs + "down_proj.weight", std::string(kDown)});
 }
-// Adds the rows of experts that have three arrays each, of their router, and of a shared MLP.
-void add_experts(std::vector<NameRow>& rows) {
+// Adds the rows of experts that have three arrays each, of their router, and of a shared MLP, whose
+// scope is `shared`.
+void add_experts(std::vector<NameRow>& rows, const std::string& shared = "shared_experts.") {
   const std::string ours = "blocks.*.moe.", theirs = kTheirMlp;
   rows.push_back({ours + "router.weight", theirs + "gate.weight", "experts hidden"});
   rows.push_back({ours + "route.bias", theirs + "gate.e_score_correction_bias"});
-  add_mlp(rows, ours + "shared.", theirs + "shared_experts.");
+  add_mlp(rows, ours + "shared.", theirs + shared);
   add_mlp(rows, ours, theirs + "experts.#.");
 }
 
@@ -245,9 +248,20 @@ TypeNames deepseek() {
       {ours + "kv_down.weight", both, "rank hidden", Blocks::kAll, "", first_products},
       {ours + "k_rope.weight", both, "head_dim hidden", Blocks::kAll, "", first_products},
       {ours + "kv_norm.weight", theirs + "kv_a_layernorm.weight"},
-      {ours + "k.weight", theirs + "kv_b_proj.weight", "(heads head_dim+attn.v.weight) rank"},
-      {ours + "v.weight", theirs + "kv_b_proj.weight",
-       "(heads attn.k.weight+value_dim|head_dim) rank"},
+      {ours + "k.weight",
+       theirs + "kv_b_proj.weight",
+       "(heads head_dim) rank",
+       Blocks::kAll,
+       "",
+       {"attn.k.weight", "attn.v.weight"},
+       "heads"},
+      {ours + "v.weight",
+       theirs + "kv_b_proj.weight",
+       "(heads value_dim|head_dim) rank",
+       Blocks::kAll,
+       "",
+       {"attn.k.weight", "attn.v.weight"},
+       "heads"},
       {ours + "out.weight", theirs + "o_proj.weight", "hidden (heads group value_dim|head_dim)"}};
   TypeNames names = decoder({"deepseek_v3"}, std::move(first));
   add_mlp(names.rows, kOurMlp, kTheirMlp);
@@ -425,10 +439,54 @@ TypeNames mamba2() {
   return names;
 }
 
+// Returns the names of gated DeltaNets beside attention with a gate. Queries and gates are one array,
+// and so are the four products of a DeltaNet, and its two rates: all of them head by head.
+TypeNames qwen3_next() {
+  TypeNames names = decoder({"qwen3_next"});
+  std::vector<NameRow> first;
+  const auto row = [&](const std::string& ours, const std::string& theirs,
+                       std::string_view layout = "", const std::vector<std::string>& fused = {},
+                       const std::string& each = "") {
+    first.push_back({"blocks.*." + ours, "model.layers.*." + theirs, std::string(layout),
+                     Blocks::kAll, "", fused, each});
+  };
+  for (const auto& [name, number] : {std::pair{"q", 1}, std::pair{"gate", 2}}) {
+    const std::string rows = fmt::format("(heads group {}/2 head_dim)", number);
+    row(fmt::format("attn.{}.weight", name), "self_attn.q_proj.weight", rows + " hidden");
+    row(fmt::format("attn.{}.bias", name), "self_attn.q_proj.bias", rows);
+  }
+  const std::string theirs = "linear_attn.";
+  constexpr const char* kStates = "(heads state)";
+  constexpr const char* kValues = "(heads group head_dim)";
+  const std::vector<std::string> products = {"ssm.q.weight", "ssm.k.weight", "ssm.v.weight",
+                                             "ssm.z.weight"},
+                                 taps = {"ssm.q_conv.weight", "ssm.k_conv.weight",
+                                         "ssm.v_conv.weight"};
+  for (const auto& [name, dims] : {std::pair{"q", kStates}, std::pair{"k", kStates},
+                                   std::pair{"v", kValues}, std::pair{"z", kValues}}) {
+    row(fmt::format("ssm.{}.weight", name), theirs + "in_proj_qkvz.weight",
+        fmt::format("{} hidden", dims), products, "heads");
+    row(fmt::format("ssm.{}_conv.weight", name), theirs + "conv1d.weight",
+        fmt::format("{} 1 taps", dims), taps);
+  }
+  row("ssm.beta.weight", theirs + "in_proj_ba.weight", "(heads 1/2 group) hidden");
+  row("ssm.dt.weight", theirs + "in_proj_ba.weight", "(heads 2/2 group) hidden");
+  row("ssm.dt.bias", theirs + "dt_bias", kQueryHeads);
+  row("ssm.a_exp.weight", theirs + "A_log", kQueryHeads);
+  row("ssm.norm.weight", theirs + "norm.weight");
+  row("ssm.out.weight", theirs + "out_proj.weight", kOut);
+  row("moe.shared_gate.weight", "mlp.shared_expert_gate.weight", "1 hidden");
+  names.rows.insert(names.rows.begin(), first.begin(), first.end());
+  add_mlp(names.rows, kOurMlp, kTheirMlp);
+  add_experts(names.rows, "shared_expert.");
+  names.files.unused.emplace_back("mtp.*");  // layers that predict further tokens
+  return names;
+}
+
 const std::vector<TypeNames>& tables() {
-  static const std::vector<TypeNames> all = {gpt(),    llama(),   gemma(),    olmo2(),    glm4(),
-                                             phi3(),   mixtral(), mixtures(), deepseek(), gpt_oss(),
-                                             llama4(), mamba2(),  bert(),     vit(),      t5()};
+  static const std::vector<TypeNames> all = {
+      gpt(),      llama(),   gemma(),  olmo2(),  glm4(),       phi3(), mixtral(), mixtures(),
+      deepseek(), gpt_oss(), llama4(), mamba2(), qwen3_next(), bert(), vit(),     t5()};
   return all;
 }
 
@@ -512,25 +570,8 @@ struct Placed {
   }
 };
 
-// Adds a split dim that joins our dim to dims of other tensors: "head_dim+attn.v.weight". A word that
-// names none of our dims is another tensor, of which the last dim counts.
-void add_joined(const std::string& word, const Placed& placed, TensorView& view) {
-  int64_t size = 0;
-  for (const std::string& each : split_text(word, '+')) {
-    const int dim = placed.dim(each);
-    if (dim >= 0) {
-      view.dims.push_back(dim);
-      view.starts.push_back(size);
-      size += placed.tensor.dims[static_cast<size_t>(dim)].size;
-    } else {
-      size += neighbour(placed.tensor, placed.block.ours, each, placed.parameters).dims.back().size;
-    }
-  }
-  view.split_shape.push_back(size);
-}
-
 // Adds one dim of their array to the view. `text` is a dim of a layout without its brackets: "a",
-// "1", "a b", "1/3 a b" or "a b+other".
+// "1", "a b" or "1/3 a b".
 void add_dim(const std::string& text, const Placed& placed, TensorView& view) {
   int64_t size = 1;
   for (const std::string& word : split_text(text, ' ')) {
@@ -541,16 +582,18 @@ void add_dim(const std::string& text, const Placed& placed, TensorView& view) {
       view.dims.push_back(TensorView::kPart);
       view.split_shape.push_back(*parse_int(word.substr(slash + 1)));
     } else {
-      TESSERA_CHECK(word.find('+') != std::string::npos || placed.dim(word) >= 0,
-                    "{}: layout: dim '{}'", placed.tensor.name, word);
-      add_joined(word, placed, view);
+      const int dim = placed.dim(word);
+      TESSERA_CHECK(dim >= 0, "{}: layout: dim '{}'", placed.tensor.name, word);
+      view.starts.push_back(0);
+      view.dims.push_back(dim);
+      view.split_shape.push_back(placed.tensor.dims[static_cast<size_t>(dim)].size);
     }
     size *= view.split_shape.back();
   }
   view.array_shape.push_back(size);
 }
 
-// Counts the rows of other tensors that their array has too, before and after ours.
+// Counts the elements of other tensors that their array has too, before and after ours.
 void add_fused(const NameRow& row, const Placed& placed, TensorView& view) {
   int64_t of_row = 1, before = 0, all = 0;
   for (size_t d = 1; d < view.array_shape.size(); ++d) of_row *= view.array_shape[d];
@@ -559,7 +602,11 @@ void add_fused(const NameRow& row, const Placed& placed, TensorView& view) {
     if (&other == &placed.tensor) before = all;
     all += other.elements();
   }
-  view.first = before;
+  const int each = placed.dim(row.each);
+  const int64_t times = row.each.empty() ? 1 : placed.tensor.dims[static_cast<size_t>(each)].size;
+  view.first = before / times;
+  view.run = placed.tensor.elements() / times;
+  view.period = all / times;
   view.array_shape[0] = all / of_row;
 }
 
@@ -605,6 +652,21 @@ Box TensorView::box(const Box& region) const {
     out.dims.push_back(place);
   }
   return out;
+}
+
+std::vector<ByteRange> TensorView::ranges(const Box& box, int64_t bytes_per_element) const {
+  std::vector<ByteRange> own = byte_ranges(split_shape, bytes_per_element, box);
+  if (period == 0) return own;
+  const int64_t length = run * bytes_per_element;
+  std::vector<ByteRange> all;
+  for (ByteRange left : own) {
+    while (left.bytes > 0) {
+      const int64_t inside = left.begin % length, bytes = std::min(left.bytes, length - inside);
+      all.push_back({(left.begin / length * period + first) * bytes_per_element + inside, bytes});
+      left = {left.begin + bytes, left.bytes - bytes};
+    }
+  }
+  return all;
 }
 
 bool TensorView::same_order() const {

@@ -159,15 +159,14 @@ class HuggingFaceSource : public TensorSource {
     std::vector<SourceArray> parts;  // their arrays, with the view's split shape
   };
 
-  // Returns whether no model needs an array of this name, or it belongs to another part of the files, or
-  // to a block for further tokens that the model does not have.
+  // Returns whether no model needs an array of this name, or it belongs to a block for further tokens that
+  // the model does not have.
   bool is_unused(const std::string& name) const {
-    const auto ends = [&](const std::string& end) { return name.ends_with(end); };
-    const auto begins = [&](const std::string& part) { return name.starts_with(part); };
-    if (std::any_of(rules_.unused.begin(), rules_.unused.end(), ends) ||
-        std::any_of(rules_.other_parts.begin(), rules_.other_parts.end(), begins)) {
-      return true;
-    }
+    const auto is_that = [&](const std::string& part) {
+      return part.ends_with('*') ? name.starts_with(part.substr(0, part.size() - 1))
+                                 : name.ends_with(part);
+    };
+    if (std::any_of(rules_.unused.begin(), rules_.unused.end(), is_that)) return true;
     if (rules_.further.empty()) return false;
     // The block is what stands in front of one of the dots.
     for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
@@ -193,12 +192,11 @@ class HuggingFaceSource : public TensorSource {
   // the whole array that hold the same elements, so that a source need not know of parts.
   Status read_box(const TensorView& view, const SourceArray& part, const Box& box, DType dtype,
                   std::byte* out) const {
-    if (Box::whole(view.array_shape).volume() == Box::whole(part.shape).volume())
-      return files_->read(part, box, dtype, out);
+    if (view.period == 0) return files_->read(part, box, dtype, out);
     SourceArray whole = part;
     whole.shape = view.array_shape;
-    for (const ByteRange& range : byte_ranges(part.shape, 1, box)) {
-      for (const Box& each : boxes_of_range(whole.shape, view.first + range.begin, range.bytes)) {
+    for (const ByteRange& range : view.ranges(box, 1)) {
+      for (const Box& each : boxes_of_range(whole.shape, range.begin, range.bytes)) {
         TESSERA_TRY_VOID(files_->read(whole, each, dtype, out));
         out += each.volume() * dtype_bytes(dtype);
       }
