@@ -66,9 +66,9 @@ struct Init {
     kStep           // for a scalar input: the number of the step, from 1
   };
   Kind kind = Kind::kNone;
-  // Constant: the value; normal: deviation; uniform: half-width; rotary: theta; ones: their rise.
+  // Constant: the value; normal: standard deviation; uniform: half-width; rotary: base (theta).
   double value = 0;
-  // Of a table of integers (see Kind), of rotary tables (ops.md), of ones (graph-format.md).
+  // Sizes that a table of integers has (see Kind), or the scaling of a rotary table (ops.md).
   std::vector<int64_t> sizes = {};
   friend bool operator==(const Init&, const Init&) = default;
 };
