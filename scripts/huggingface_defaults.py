@@ -18,7 +18,7 @@ import textwrap
 
 TYPES = ("gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3", "bert", "vit", "t5", "qwen3_moe", "deepseek_v3", "deepseek_v2",
          "gpt_oss", "gemma2", "gemma3_text", "olmo2", "phi3", "glm4", "glm4_moe", "llama4_text", "nemotron",
-         "smollm3", "mamba2")
+         "smollm3", "mamba2", "qwen3_next")
 FILE = pathlib.Path(__file__).resolve().parent.parent / "tessera/models/huggingface_defaults.cc"
 PASSED_OVER = {
     # These keys belong to the file, to text generation or to the output of a call.

@@ -106,6 +106,7 @@ class CoreWriter {
                                  {"dense_ffn", "an MLP", tp, "tp"},
                                  {"ssm_heads", "heads of a state space", tp, "tp"},
                                  {"ssm_groups", "groups of a state space", tp, "tp"},
+                                 {"delta_heads", "key heads of a DeltaNet", tp, "tp"},
                                  {"experts", "experts", s_.ep, "ep"}};
     if (cp > 1) all.push_back({"seq", "the tokens of a ring (zigzag)", 2 * cp, "cp"});
     if (cp > 1 && s_.context == ContextForm::kHeads) {

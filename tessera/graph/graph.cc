@@ -287,27 +287,37 @@ Status verify_dims(const Tensor& tensor, const LazyName& where) {
   return {};
 }
 
-// Checks the sizes of a kind without tables of integers. Only rotary tables may have sizes: a
-// factor of all frequencies, or numbers for a scaling by wavelength, or those of YaRN
-// (docs/reference/ops.md).
-Status verify_rotary_scaling(const Tensor& tensor, const LazyName& where) {
+// Checks the sizes of a kind without tables of integers. Rotary tables may have a factor of all
+// frequencies, or numbers for a scaling by wavelength, or those of YaRN, or a factor of each
+// frequency; ones may rise (docs/reference/ops.md).
+Status verify_sizes(const Tensor& tensor, const LazyName& where) {
   const Init& init = tensor.init;
   const std::vector<int64_t>& s = init.sizes;
   const bool rotary = init.kind == Init::Kind::kRotaryCos || init.kind == Init::Kind::kRotarySin;
-  const bool positive = std::all_of(s.begin(), s.end(), [](int64_t size) { return size >= 1; });
+  const bool each = !s.empty() && s[0] == 0;
+  const bool positive =
+      std::all_of(s.begin() + (each ? 1 : 0), s.end(), [](int64_t size) { return size >= 1; });
+  if (each && rotary && positive && tensor.dims.size() == 2 &&
+      s.size() == 2 + static_cast<size_t>(tensor.dims[1].size)) {
+    return {};
+  }
+  const bool rises = init.kind == Init::Kind::kOnes && s.size() == 1 && tensor.dims.size() == 1 &&
+                     is_floating(tensor.dtype);
+  if (rises && positive) return {};
   const bool known = s.size() == 1 || (s.size() == 4 && s[2] >= s[1]) ||
                      (s.size() == 5 && s[2] > s[3] && s[4] <= 2);
-  if (s.empty() || (rotary && positive && known)) return {};
-  return invalid_input(
-      fmt::format("{}: expected no sizes of {}, or of rotary tables a factor, or factor, low, high "
-                  "above low and positions, or factor, positions, fast, slow below fast and 1 or 2",
-                  where(), init_name(init.kind)));
+  if (s.empty() || (rotary && !each && positive && known)) return {};
+  return invalid_input(fmt::format(
+      "{}: expected no sizes of {}, or of rotary tables a factor, or factor, low, high "
+      "above low and positions, or factor, positions, fast, slow below fast and 1 or 2, "
+      "or 0, amplitude and a factor for each column; or of ones with one dim a number of rows",
+      where(), init_name(init.kind)));
 }
 
 // Checks that a table of integers has two dims, and that its Init's sizes fit the dims.
 Status verify_table(const Tensor& tensor, const LazyName& where) {
   const Init& init = tensor.init;
-  if (size_count(init.kind) == 0) return verify_rotary_scaling(tensor, where);
+  if (size_count(init.kind) == 0) return verify_sizes(tensor, where);
   const std::vector<int64_t>& s = init.sizes;
   const bool whole = s.size() == static_cast<size_t>(size_count(init.kind)) &&
                      tensor.dims.size() == 2 && tensor.dtype == DType::kInt64;

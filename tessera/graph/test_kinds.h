@@ -243,6 +243,29 @@ inline std::vector<KindCase> state_space_cases() {
            "state, batch seq heads state, heads group",
        {"float32 [b=2, s=6, n=3, r=2, p=4]", "float32 [b=2, s=6, n=3, r=2]", "float32 [n=3, r=2]",
         "float32 [b=2, s=6, n=3, k=5]", "float32 [b=2, s=6, n=3, k=5]", "float32 [n=3, r=2]"}},
+      {"gated_delta_rule",
+       {keys, keys, x, dt, dt},
+       {},
+       "batch seq^ heads state^, batch seq heads state, batch seq heads group head_dim, batch seq "
+       "heads group, batch seq heads group -> batch seq heads group head_dim",
+       {"float32 [b=2, s=6, n=3, r=2, p=4]"}},
+      {"gated_delta_rule_grad",
+       {x, keys, keys, x, dt, dt},
+       {{"chunk", 2}},
+       "batch seq^ heads group+ head_dim+, batch seq heads state^, batch seq heads state, batch "
+       "seq "
+       "heads group head_dim, batch seq heads group, batch seq heads group -> batch seq heads "
+       "state, "
+       "batch seq heads state, batch seq heads group head_dim, batch seq heads group, batch seq "
+       "heads group",
+       {"float32 [b=2, s=6, n=3, k=5]", "float32 [b=2, s=6, n=3, k=5]",
+        "float32 [b=2, s=6, n=3, r=2, p=4]", "float32 [b=2, s=6, n=3, r=2]",
+        "float32 [b=2, s=6, n=3, r=2]"}},
+      {"causal_conv",
+       {"b=2 s=6 p=4", "p=4 w=4"},
+       {},
+       "b s^ p, p 4 -> b s p",
+       {"float32 [b=2, s=6, p=4]"}},
       {"causal_conv",
        {"b=2 s=6 n=3 p=4", "n=3 p=4 w=4", "n=3 p=4"},
        {},
@@ -370,6 +393,18 @@ inline std::vector<KindCase> state_space_errors() {
        {x, dt, a, keys, keys, a},
        {{"chunk", 0}},
        "expected chunk of at least 1, found 0",
+       {}},
+      {"gated_delta_rule",
+       {keys, "b=2 s=6 n=2 k=5", x, dt, dt},
+       {},
+       "expected k with dims (batch seq heads state) of v 'x2' [b=2, s=6, n=3, r=2, p=4] float32, "
+       "found 'x1' [b=2, s=6, n=2, k=5] float32",
+       {}},
+      {"gated_delta_rule",
+       {keys, keys, dt, dt, dt},
+       {},
+       "expected v with dims (batch seq heads group head_dim), found 'x2' [b=2, s=6, n=3, r=2] "
+       "float32",
        {}},
       {"causal_conv",
        {"b=2 s=6 n=3", "n=4 w=4", "n=4"},

@@ -37,6 +37,9 @@ TEST(GraphTextTest, OddNamesAndNumbersSurvive) {
   const TensorId z = g.op1("z", "dropout", {y}, {{"p", 0.1}, {"key", "a\nb \"c\" \\n"}});
   g.buffer("buckets", {{"a", 4}, {"b", 4}}, {Init::Kind::kDistanceBuckets, 0, {32, 128, 1}},
            DType::kInt64);
+  g.buffer("rising", {{"a", 4}}, {Init::Kind::kOnes, 0.1, {8192}}, DType::kFloat64);
+  g.buffer("turned", {{"a", 4}, {"b", 2}}, {Init::Kind::kRotaryCos, 1e4, {0, 5, 6, 7}},
+           DType::kFloat64);
   g.op1("above", "clamp", {z}, {{"min", 1.0}});  // max is infinite
   g.op1("below", "clamp", {z}, {{"max", 1.0}});
   g.op1("tiny", "scale", {z}, {{"factor", -std::numeric_limits<double>::denorm_min()}});

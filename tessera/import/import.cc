@@ -16,7 +16,7 @@ const std::vector<Importer>& importers() {
        "a Hugging Face folder with config.json and *.safetensors",
        is_huggingface_folder,
        import_huggingface,
-       {}},
+       {{"mtp", "depths of multi-token prediction whose arrays are imported too"}}},
       pt2_importer()};
   return table;
 }

@@ -69,21 +69,33 @@ struct Samples {
   std::vector<InputRule> inputs = {};
 };
 
+// Describes samples of text with `further` tokens more than the targets have. Each of the inputs targets_1,
+// targets_2, .. is one position further than the targets before it.
+Samples further_samples(int64_t seq, int64_t vocab, int64_t further) {
+  const int64_t row = seq + 1 + further;
+  Samples samples = {seq, vocab, row, {}};
+  if (further == 0) return samples;
+  samples.inputs = {{"tokens", vocab, "tokens", row, 0}, {"targets", vocab, "tokens", row, 1}};
+  for (int64_t depth = 1; depth <= further; ++depth)
+    samples.inputs.push_back({fmt::format("targets_{}", depth), vocab, "tokens", row, 1 + depth});
+  return samples;
+}
+
 // Describes samples of one token more than the sequence has. The first tokens are the input, and
 // the targets are all tokens except the first. If a token ends documents, a further input has the
 // number of each token's document.
 template <class Config>
-Samples samples_of_text(const Config& config) {
-  Samples samples = {config.seq, config.vocab, config.seq + 1, {}};
+Samples samples_of_text(const Config& config, int64_t further = 0) {
+  Samples samples = further_samples(config.seq, config.vocab, further);
   if (config.eod < 0) return samples;
-  InputRule rule = {std::string(kDocuments), config.vocab, "tokens", config.seq + 1};
+  InputRule rule = {std::string(kDocuments), config.vocab, "tokens", samples.text};
   rule.boundary = config.eod;
   samples.inputs.push_back(std::move(rule));
   return samples;
 }
 Samples samples_of(const GptConfig& config) { return samples_of_text(config); }
-Samples samples_of(const LlamaConfig& config) { return samples_of_text(config); }
-Samples samples_of(const MixtralConfig& config) { return samples_of_text(config); }
+Samples samples_of(const LlamaConfig& config) { return samples_of_text(config, config.mtp); }
+Samples samples_of(const MixtralConfig& config) { return samples_of_text(config, config.mtp); }
 // Describes samples of clicks. The ids of each table are drawn from a stream of their own.
 Samples samples_of_clicks(const RecommenderConfig& config) {
   Samples samples = {1, 2};
@@ -119,16 +131,7 @@ Samples samples_of(const BertConfig& config) {
 }
 
 Samples samples_of(const NemotronHConfig& config) {
-  const int64_t row = config.seq + 1 + config.mtp;
-  Samples samples = {config.seq, config.vocab, row, {}};
-  if (config.mtp == 0) return samples;
-  samples.inputs = {{"tokens", config.vocab, "tokens", row, 0},
-                    {"targets", config.vocab, "tokens", row, 1}};
-  for (int64_t depth = 1; depth <= config.mtp; ++depth) {
-    samples.inputs.push_back(
-        {fmt::format("targets_{}", depth), config.vocab, "tokens", row, 1 + depth});
-  }
-  return samples;
+  return further_samples(config.seq, config.vocab, config.mtp);
 }
 
 // Describes samples of text. The decoder continues the text where the source ends.
@@ -259,7 +262,10 @@ std::vector<ModelFamily> make_families() {
            samples_of,
            {"mixtral:layers=2,hidden=8,heads=2,seq=4,vocab=16,ffn=8,experts=4",
             "mixtral:layers=3,hidden=8,heads=2,seq=4,vocab=16,ffn=8,experts=4,shared_ffn=8,"
-            "latent=4,dense_layers=1,z_loss=0.1,weigh_inside=1"}}),
+            "latent=4,dense_layers=1,z_loss=0.1,weigh_inside=1",
+            "mixtral:layers=2,hidden=8,heads=4,kv_heads=2,seq=4,vocab=16,ffn=8,experts=4,"
+            "shared_ffn=8,shared_gate=1,attn_gate=1,qk_norm=1,norms_shifted=1,delta_heads=2,"
+            "delta_value_heads=4,delta_head_dim=3,delta_value_dim=4,full_every=2"}}),
       family<NemotronHConfig>(
           {"nemotron_h",
            "state space, attention, MLP and experts in a pattern",

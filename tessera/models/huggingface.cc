@@ -103,7 +103,7 @@ std::string write_type(const ModelType& type, const Keys& keys, OrderedJson& out
   for (const ModelKeyText& key : find_family(type.family)->keys) {
     const std::string& value = of(keys, key.name);
     const bool covered = said.contains(key.name) || keys_of_use().contains(key.name) ||
-                         (said.contains("rope_scaling") && yarn_says(keys, key.name));
+                         (said.contains("rope_scaling") && rotary_says(keys, key.name));
     if (value != key.value && !covered)
       return fmt::format("{}={}, found {}", key.name, key.value, value);
   }
@@ -146,16 +146,35 @@ const ModelType* type_of(const Json& config) {
   return nullptr;
 }
 
+// Returns the text in which infinite numbers, which Python writes as the bare word Infinity though
+// JSON has no such numbers, are written as transformers 5 writes them.
+std::string with_infinities(std::string_view text) {
+  static const std::regex kInfinity(R"(([\s,:\[])Infinity(?=\s*[,\]}]))");
+  if (text.find("Infinity") == std::string_view::npos) return std::string(text);
+  return std::regex_replace(std::string(text), kInfinity, R"($1{"__float__": "Infinity"})");
+}
+
 // Returns the configuration of the language model: that in text_config, if the file has one and is
 // itself of no type of the table, else the file. Keys that the file states for the whole model count
 // there too.
-json language_model(const json& config) {
+template <class Json>
+Json language_model(const Json& config) {
   const auto inner = config.find("text_config");
   if (type_of(config) != nullptr || inner == config.end() || !inner->is_object()) return config;
-  json out = *inner;
+  Json out = *inner;
   for (const char* key : {"tie_word_embeddings", "dtype", "torch_dtype"})
     if (config.contains(key) && !out.contains(key)) out[key] = config[key];
+  if (const ModelType* type = type_of(out)) out["architectures"] = {type->architecture};
   return out;
+}
+
+// Returns the language model of a text in the order of its keys, or none if the text is no such object.
+std::optional<OrderedJson> ordered_language_model(std::string_view text) {
+  const auto parsed = parse_ordered_json(with_infinities(text));
+  if (!parsed || !parsed->is_object()) return std::nullopt;
+  OrderedJson model = language_model(*parsed);
+  if (type_of(model) == nullptr) return std::nullopt;
+  return model;
 }
 
 // Returns ", not vision_config" for a file with such a part beside its language model, or "".
@@ -184,14 +203,6 @@ void read_all(const ModelType& type, ConfigReader& reader) {
   if (type.read != nullptr) type.read(reader);
 }
 
-// Returns the text in which infinite numbers, which Python writes as the bare word Infinity though
-// JSON has no such numbers, are written as transformers 5 writes them.
-std::string with_infinities(std::string_view text) {
-  static const std::regex kInfinity(R"(([\s,:\[])Infinity(?=\s*[,\]}]))");
-  if (text.find("Infinity") == std::string_view::npos) return std::string(text);
-  return std::regex_replace(std::string(text), kInfinity, R"($1{"__float__": "Infinity"})");
-}
-
 Result<Keys> keys_of(std::string_view text, std::string_view file) {
   TESSERA_TRY(HuggingFaceModel model, parse_huggingface_config(text, file));
   Keys keys;
@@ -210,7 +221,7 @@ std::vector<std::string> huggingface_model_types() {
 std::vector<std::string> huggingface_written_types() {
   std::vector<std::string> names;
   for (const ModelType& type : model_types())
-    if (type.unnamed.empty()) names.push_back(type.name);
+    if (!type.architecture.empty()) names.push_back(type.name);
   return names;
 }
 
@@ -243,7 +254,7 @@ Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::st
   }
   ConfigReader reader(config, type->name, file);
   if (config != *parsed) {
-    reader.approximate(
+    reader.remark(
         fmt::format("only the language model of text_config is read{}", other_parts(*parsed)));
   }
   read_all(*type, reader);
@@ -260,20 +271,20 @@ Status check_exact(const HuggingFaceModel& model, std::string_view file) {
       file, join(model.approximations, "; ")));
 }
 
-Status check_weights(const HuggingFaceModel& model, std::string_view file) {
-  if (model.unnamed.empty()) return {};
-  return invalid_input(fmt::format(
-      "{}: expected a model_type whose weights are read and written ({}), found one that lacks {}",
-      file, join(huggingface_written_types(), ", "), model.unnamed));
+Result<std::string> language_model_config(std::string_view text, std::string_view file) {
+  const auto model = ordered_language_model(text);
+  if (!model) return no_object(file);
+  return *model == parse_ordered_json(with_infinities(text)) ? std::string(text)
+                                                             : model->dump(2) + "\n";
 }
 
 Result<std::string> change_huggingface_config(std::string_view text, std::string_view file,
                                               const ModelArguments& changes) {
   TESSERA_TRY(Keys wanted, keys_of(text, file));
   for (const auto& [key, value] : changes) wanted[key] = value;
-  auto parsed = parse_ordered_json(with_infinities(text));
-  const ModelType* type = parsed && parsed->is_object() ? type_of(*parsed) : nullptr;
-  if (type == nullptr) return no_object(file);
+  auto parsed = ordered_language_model(text);
+  if (!parsed) return no_object(file);
+  const ModelType* type = type_of(*parsed);
   ModelArguments next = changes;  // in later passes: keys whose values changed as a result
   for (int pass = 0; pass < 3 && !next.empty(); ++pass) {
     for (const auto& [key, value] : next) {
@@ -297,9 +308,10 @@ Result<std::string> spell_huggingface_config(std::string_view text, std::string_
                                              std::string_view spec, DType dtype) {
   TESSERA_TRY(const Call call, parse_call(spec));
   const Keys keys(call.arguments.begin(), call.arguments.end());
-  const auto parsed = parse_ordered_json(with_infinities(text));
-  const ModelType* type = parsed && parsed->is_object() ? type_of(*parsed) : nullptr;
-  if (type == nullptr) return no_object(file);
+  TESSERA_TRY(const std::string alone, language_model_config(text, file));
+  const auto parsed = ordered_language_model(alone);
+  if (!parsed) return no_object(file);
+  const ModelType* type = type_of(*parsed);
   OrderedJson out = *parsed;
   for (const char* key : {"dtype", "torch_dtype"}) {
     if (out.contains(key)) out[key] = dtype_name(dtype);
@@ -308,7 +320,7 @@ Result<std::string> spell_huggingface_config(std::string_view text, std::string_
   for (const auto& [other, name] : defaults_of(type->name)[kOtherNames].items())
     if (out.contains(other)) out[name.get<std::string>()] = out[other];
   if (type->spell != nullptr) type->spell(keys, out);
-  return out == *parsed ? std::string(text) : out.dump(2) + "\n";
+  return out == *parsed ? alone : out.dump(2) + "\n";
 }
 
 Result<std::string> huggingface_config(std::string_view spec, DType dtype,
@@ -317,7 +329,7 @@ Result<std::string> huggingface_config(std::string_view spec, DType dtype,
   const Keys keys(call.arguments.begin(), call.arguments.end());
   std::vector<const ModelType*> types;
   for (const ModelType& type : model_types())
-    if (type.family == call.name && type.unnamed.empty()) types.push_back(&type);
+    if (type.family == call.name && !type.architecture.empty()) types.push_back(&type);
   std::stable_partition(types.begin(), types.end(),
                         [&](const ModelType* type) { return type->name == preferred; });
   Texts reasons;

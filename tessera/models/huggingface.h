@@ -3,7 +3,7 @@
 // is used for reading and for writing. A key that the file leaves out has the default of its type
 // in transformers (huggingface_defaults.h). Keys that do not change the function that is trained
 // (token ids, dropout, caches) are ignored. The spellings of transformers 4 and 5 are read, and both
-// are written. A file with a `text_config` is read as that language model.
+// are written. A file with a `text_config` is read as that language model, without the parts beside it.
 //
 // If a value would change the computed function and has no counterpart here, the table says either
 // what our model has in its place, which `approximations` then states, or that reading is an error.
@@ -32,12 +32,13 @@ std::vector<std::string> huggingface_written_types();
 // Reads a configuration. `file` is the name to put in errors.
 Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::string_view file);
 
+// Returns the text of the language model alone for a file that has it in text_config, else the text.
+// Returns the errors of parse_huggingface_config.
+Result<std::string> language_model_config(std::string_view text, std::string_view file);
+
 // Returns an error that names what is missing if the model is only approximated; `file` is the name
 // to put in it.
 Status check_exact(const HuggingFaceModel& model, std::string_view file);
-// Returns an error that names what is missing if weights of the model's type are not read and
-// written.
-Status check_weights(const HuggingFaceModel& model, std::string_view file);
 
 // Returns the keys that are read from a config.json of that type.
 std::vector<std::string> huggingface_keys(const std::string& model_type);

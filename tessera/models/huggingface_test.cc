@@ -80,6 +80,10 @@ std::vector<std::string> configurations() {
       kT5 + R"(, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": false})",
       R"({"model_type": "phi3", "sliding_window": 5, "partial_rotary_factor": 0.5, )" + kDecoder +
           "}",
+      R"({"model_type": "phi3", "original_max_position_embeddings": 8, "rope_scaling":
+          {"type": "longrope", "short_factor": [1.25], "long_factor": [2.0]},
+          "partial_rotary_factor": 0.5, )" +
+          kDecoder + "}",
       R"({"model_type": "olmo2", "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0,
           "factor": 8.0, "original_max_position_embeddings": 8192}, )" +
           kDecoder + "}",
@@ -115,6 +119,10 @@ std::vector<std::string> configurations() {
       R"({"model_type": "mamba2", "hidden_size": 16, "num_heads": 8, "head_dim": 4, "state_size": 6,
           "n_groups": 2, "num_hidden_layers": 2, "vocab_size": 37,
           "time_step_limit": [0.0, {"__float__": "Infinity"}]})",
+      R"({"model_type": "qwen3_next", "head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2,
+          "moe_intermediate_size": 12, "shared_expert_intermediate_size": 10,
+          "full_attention_interval": 2, "linear_num_key_heads": 2, "linear_num_value_heads": 4, )" +
+          kDecoder + "}",
   };
 }
 
@@ -369,7 +377,7 @@ TEST(HuggingFaceConfig, WhatNoModelTypeHasIsOneLine) {
             "model 'mlp': expected a family of one of Hugging Face's model types gpt2, llama, "
             "mistral, mixtral, qwen2, qwen3, bert, vit, t5, phi3, olmo2, smollm3, gemma2, "
             "gemma3_text, glm4, qwen3_moe, deepseek_v3, glm4_moe, gpt_oss, "
-            "llama4_text, mamba2");
+            "llama4_text, mamba2, qwen3_next");
   EXPECT_THAT(written("mixtral:kv_heads=2,ffn=8,top_k=1," + small),
               HasSubstr("mixtral has normalize=1, found 0"));
   EXPECT_THAT(written("t5:layers=2,hidden=16,heads=2,source=6,seq=4,vocab=17"),

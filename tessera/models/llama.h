@@ -1,7 +1,8 @@
 // Llama has rotary positions, RMS norms before attention and MLP, SwiGLU, grouped key heads, and no
 // biases. The family also covers Mistral (a sliding window), Qwen 2 (biases of queries, keys and
-// values), Qwen 3 (norms of queries and keys), OLMo 2 (norms after attention and MLP) and Gemma
-// (norms before and after, GELU, a window in most blocks). Ops: embed.token, blocks.<i>.{ln_1,
+// values), Qwen 3 (norms of queries and keys), OLMo 2 (norms after attention and MLP), Gemma
+// (norms before and after, GELU, a window in most blocks) and Qwen 3 Next (gated DeltaNets in most
+// blocks, whose ops are ssm.* in place of attn.*). Ops: embed.token, blocks.<i>.{ln_1,
 // attn.{q,k,v,q_rotary,k_rotary,core,out}, ln_1_after, attn.residual, ln_2,
 // mlp.{gate,act,up,mul,down}, ln_2_after, mlp.residual}, final.ln, head,
 // loss.{cross_entropy,token,mean}. The dim heads counts key heads. The dim group counts the query
@@ -33,9 +34,14 @@ struct LlamaConfig {
   // Over each "head"; over "all" heads of a token; of each head, without weights, and only in blocks
   // with rotary positions ("turned").
   std::string qk_norm_over = "head";
-  bool sinks = false;  // one more score of each query head (nn.h)
+  bool sinks = false;      // one more score of each query head (nn.h)
+  bool attn_gate = false;  // what heads give is multiplied by a gate (nn.h)
   double theta = 10000;
   std::vector<int64_t> rope_scaling = {1};  // scaling of rotary frequencies (nn.h)
+  // A factor of its own for each rotary frequency (LongRoPE): "positions/amplitude/short/long". Sequences
+  // of at most `positions` tokens have their frequencies divided by the numbers `short`, longer ones by
+  // `long`, both joined by '-'; `amplitude` multiplies the tables. "1": no such factors.
+  std::string rope_factors = "1";
   // Elements of a head that are rotated, the first ones; 0: all. With latent attention rope_dim says
   // it.
   int64_t rotary_dim = 0;
@@ -43,14 +49,20 @@ struct LlamaConfig {
   double window_theta = 0;  // theta of blocks with a window, without scaling; 0: as the others
   // Blocks whose number (from 1) is a multiple of this have no rotary positions; 0: all have them.
   int64_t unturned_every = 0;
-  // From this position on, scores of blocks without rotary positions are larger (Llama 4). That is
-  // not computed: sequences must end before. 0: they are not larger.
+  // The query at position p of blocks without rotary positions is multiplied by
+  // 1 + scores_rise ln(1 + floor((p + 1) / scores_rise_at)) (Llama 4). 0: it is not.
   int64_t scores_rise_at = 0;
+  double scores_rise = 0.1;
   int64_t window = 0;  // 0: none
   int64_t chunk = 0;   // tokens that attend to each other (nn.h); 0: all
   // Blocks whose number (from 1) is a multiple of this attend to all tokens, the others have the
   // window, or the chunks; 0: all blocks have them.
   int64_t full_every = 0;
+  // The blocks that full_every does not name have a gated DeltaNet (delta_net.h) in place of
+  // attention: heads of queries and keys (0: they have attention), heads of values, the widths of
+  // both, and the tokens of the convolutions.
+  int64_t delta_heads = 0, delta_value_heads = 0;  // delta_value_heads 0: delta_heads
+  int64_t delta_head_dim = 128, delta_value_dim = 128, delta_conv = 4;
   // Where a block has norms: "before" attention and MLP, "after" them (on what they add to the
   // residual stream), or "both".
   std::string norms = "before";
@@ -66,6 +78,10 @@ struct LlamaConfig {
   // trained. 0: everything is trained.
   int64_t lora = 0;
   bool lora_mlp = false;
+  // Depths of multi-token prediction (further_tokens.h), one block each, and the weight of the mean of
+  // their losses. A depth begins with the normed stream that the head of the depth before it reads.
+  int64_t mtp = 0;
+  double mtp_loss = 0.3;
   bool tied = false;
   double eps = 1e-5;
   DType dtype = DType::kFloat32;
@@ -99,8 +115,9 @@ using FeedForward =
 TensorId add_mlp(GraphBuilder& g, TensorId x, TensorId h, const FeedForwardOptions& options,
                  int64_t ffn);
 // Adds a Llama whose blocks have `feed_forward` as their second half, up to the loss.
-// `before_blocks` adds ops between the embedding and the first block.
-void add_llama(
+// `before_blocks` adds ops between the embedding and the first block. Returns losses that are to be
+// added to that of the graph, those of multi-token prediction.
+std::vector<TensorId> add_llama(
     GraphBuilder& g, const LlamaConfig& config, int64_t batch, const FeedForward& feed_forward,
     const std::function<void()>& before_blocks = [] {});
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "tessera/graph/precision.h"
+#include "tessera/models/further_tokens.h"
 
 namespace tessera {
 namespace {
@@ -162,7 +163,13 @@ TensorId mixture_of_experts(GraphBuilder& g, TensorId x, TensorId h,
   TensorId y = g.op1("combine", "moe_combine", std::move(combined));
   if (config.latent > 0) y = linear(g, "widen", y, {"latent"}, {hidden}, options.out);
   if (config.shared_ffn > 0) {
-    y = g.op1("sum", "add", {y, shared_mlp(g, h, options, config)});
+    TensorId shared = shared_mlp(g, h, options, config);
+    if (config.form.shared_gate) {
+      const TensorId gate = linear(g, "shared_gate", h, {"hidden"}, {}, options.in);
+      shared =
+          g.op1("shared_gate_mul", "mul", {shared, g.op1("shared_gate_act", "sigmoid", {gate})});
+    }
+    y = g.op1("sum", "add", {y, shared});
   }
   std::vector<TensorId> terms;
   if (config.balance > 0) {
@@ -212,9 +219,7 @@ void RunningLoss::add(GraphBuilder& g, std::vector<TensorId> terms) {
 
 void RunningLoss::finish(GraphBuilder& g, std::vector<TensorId> others) const {
   if (sum_) others.push_back(*sum_);
-  if (others.empty()) return;
-  others.insert(others.begin(), g.graph().loss);
-  g.graph().loss = g.op1("loss.total", "add_n", std::move(others));
+  add_to_loss(g, std::move(others));
 }
 
 std::vector<ModelKey> model_keys(MixtralConfig& config) {
@@ -238,6 +243,8 @@ std::vector<ModelKey> model_keys(MixtralConfig& config) {
        {"capacity_factor", &config.capacity_factor,
         "slots of an expert over its fair share of a sequence; experts / top_k drops nothing"},
        {"shared_ffn", &config.shared_ffn, "width of an MLP beside the experts; 0: none", {}, {}, 0},
+       {"shared_gate", &config.form.shared_gate,
+        "1: what it gives is multiplied by a gate of the token (Qwen 3 Next)"},
        {"latent", &config.latent, "width of tokens at the experts; 0: hidden", {}, {}, 0},
        {"dense_layers", &config.dense_layers, "first blocks without experts", {}, {}, 0},
        {"experts_every", &config.experts_every,
@@ -290,15 +297,6 @@ Status complete(MixtralConfig& config) {
   if (config.normalize < 0) config.normalize = config.top_k > 1 ? 1 : 0;
   if (config.normalize > 1)
     return model_error("mixtral", fmt::format("normalize={} must be 0 or 1", config.normalize));
-  if (config.dense_layers + config.experts_every > config.layers) {
-    return model_error(
-        "mixtral", config.experts_every == 1
-                       ? fmt::format("dense_layers={} must be below layers={}", config.dense_layers,
-                                     config.layers)
-                       : fmt::format("dense_layers={} and experts_every={} leave no block of "
-                                     "layers={} with experts",
-                                     config.dense_layers, config.experts_every, config.layers));
-  }
   if ((config.dense_layers > 0 || config.experts_every > 1) && config.dense_ffn == 0)
     config.dense_ffn = config.ffn * config.top_k;
   const MixtureForm& form = config.form;
@@ -314,6 +312,8 @@ Status complete(MixtralConfig& config) {
         fmt::format("top_groups={}, group_best={} and top_k={} must fit in groups={} of {} experts",
                     form.top_groups, form.group_best, config.top_k, form.groups, of_group));
   }
+  if (form.shared_gate && config.shared_ffn == 0)
+    return model_error("mixtral", "shared_gate=1 wants a shared MLP, as shared_ffn=512");
   if (form.weigh_before && config.weigh_inside)
     return model_error("mixtral", "weigh_before=1 and weigh_inside=1 exclude each other");
   if (form.gate_limit < 0 || form.gate_alpha <= 0) {
@@ -354,10 +354,11 @@ Result<Graph> build_mixtral(const MixtralConfig& config, int64_t batch) {
       return add_mlp(builder, x, h, options, config.dense_ffn);
     return mixture_of_experts(builder, x, h, options, mixture, losses);
   };
-  add_llama(g, config, batch, feed_forward, [&] {
-    losses.start(g, mixture, {"batch", batch}, config.dtype);
+  std::vector<TensorId> further = add_llama(g, config, batch, feed_forward, [&] {
+    if (config.dense_layers + config.experts_every <= config.layers + config.mtp)
+      losses.start(g, mixture, {"batch", batch}, config.dtype);
   });
-  losses.finish(g);
+  losses.finish(g, std::move(further));
   return g.finish();
 }
 

@@ -41,6 +41,9 @@ struct MixtureForm {
   double gate_limit = 0, gate_alpha = 1, up_shift = 0;
   // Whether the weights multiply the tokens that are sent, not what comes back (Llama 4).
   bool weigh_before = false;
+  // Whether what the shared MLP gives is multiplied by the sigmoid of a product of the token with one
+  // vector (Qwen 3 Next). Ops shared_gate, shared_gate_act, shared_gate_mul.
+  bool shared_gate = false;
 };
 
 struct MixtralConfig : LlamaConfig {

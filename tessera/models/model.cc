@@ -52,8 +52,10 @@ std::vector<TensorId> compared_with_targets(const Graph& graph) {
   };
   for (const Op& op : graph.ops()) {
     if (std::none_of(op.inputs.begin(), op.inputs.end(), is_targets)) continue;
-    std::copy_if(op.inputs.begin(), op.inputs.end(), std::back_inserter(compared),
-                 [&](TensorId id) { return !is_targets(id); });
+    // Where targets are looked up in a table, nothing is compared.
+    std::copy_if(
+        op.inputs.begin(), op.inputs.end(), std::back_inserter(compared),
+        [&](TensorId id) { return !is_targets(id) && graph.tensor(id).role != Role::kParameter; });
   }
   return compared;
 }

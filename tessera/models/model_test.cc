@@ -413,6 +413,56 @@ TEST(Models, AreBuiltInWellBelowASecond) {
   EXPECT_LT(elapsed.count(), 5.0);
 }
 
+// The factors of the first list hold up to the positions that stand in front, those of the second beyond.
+TEST(Models, FactorsOfRotaryFrequenciesFollowTheLengthOfSequences) {
+  const std::string llama =
+      "llama:layers=1,hidden=16,heads=4,vocab=16,rope_factors=8/1.25/1-1.5/"
+      "2.5-1.0800000429153442,seq=";
+  const auto sizes = [&](const char* seq) {
+    const Model model = model_of(llama + seq);
+    return model.graph.tensor(model.graph.find_tensor("rotary.cos")).init.sizes;
+  };
+  EXPECT_EQ(sizes("8"),
+            (std::vector<int64_t>{0, 1250000000000000, 1000000000000000, 1500000000000000}));
+  EXPECT_EQ(sizes("9"),
+            (std::vector<int64_t>{0, 1250000000000000, 2500000000000000, 1080000042915344}));
+  for (const char* wrong :
+       {"8/1/1-1", "8/1/1-1/1-1-1", "0/1/1-1/1-1", "8/1-2/1-1/1-1", "8/1/1-0/1-1", "x"}) {
+    EXPECT_EQ(error_of("llama:layers=1,hidden=16,heads=4,rope_factors=" + std::string(wrong)),
+              "model 'llama': rope_factors must be positions/amplitude/short/long, where short and "
+              "long are 2 numbers from 0.001 to 9000 joined by '-', and goes without rope_scaling")
+        << wrong;
+  }
+  EXPECT_NE(error_of("llama:layers=1,hidden=16,heads=4,rope_scaling=2,rope_factors=8/1/1-1/1-1")
+                .find("goes without rope_scaling"),
+            std::string::npos);
+}
+
+TEST(Models, AMixtureMayHaveDenseBlocksAlone) {
+  const Model model = model_of("mixtral:layers=2,hidden=16,heads=4,vocab=16,seq=4,dense_layers=3");
+  for (const Op& op : model.graph.ops()) EXPECT_EQ(op.path.find("moe"), std::string::npos);
+  EXPECT_EQ(model.graph.tensor(model.graph.loss).name, "loss.mean");
+}
+
+TEST(Models, OfAMixtureADepthOfFurtherTokensIsABlockBehindTheOthers) {
+  const Model model = model_of(
+      "mixtral:layers=2,hidden=16,heads=4,vocab=16,seq=4,dense_layers=2,mtp=2,balance=0.5");
+  const auto made_of = [&](const char* tensor, size_t input) {
+    const Graph& graph = model.graph;
+    return graph.tensor(graph.op(graph.tensor(graph.find_tensor(tensor)).producer).inputs[input])
+        .name;
+  };
+  EXPECT_EQ(made_of("blocks.mtp_0.state_norm.y", 0), "final.ln.y");
+  EXPECT_EQ(made_of("blocks.mtp_1.state_norm.y", 0), "final.mtp_0.y");
+  EXPECT_EQ(made_of("head.mtp_1", 0), "final.mtp_1.y");
+  EXPECT_EQ(made_of("blocks.mtp_1.moe.loss_before", 0), "blocks.mtp_0.moe.losses");
+  EXPECT_EQ(model.graph.op(model.graph.tensor(model.graph.loss).producer).inputs.size(), 4U);
+  EXPECT_EQ(model.text, 4 + 1 + 2);
+  EXPECT_EQ(model.inputs.back().input, "targets_2");
+  EXPECT_EQ(error_of("llama:mtp=1,logit_cap=30"),
+            "model 'llama': mtp goes without embed_scale and logit_cap");
+}
+
 TEST(ModelErrors, NameTheModelAndTheKey) {
   EXPECT_EQ(
       error_of("gpt:layer=2"),
@@ -560,13 +610,16 @@ TEST_F(HuggingFace, Mixtral) {
       model.spec,
       "mixtral:layers=32,hidden=4096,heads=32,kv_heads=8,head_dim=128,seq=32768,vocab=32000,"
       "ffn=14336,q_rank=0,kv_rank=0,rope_dim=0,value_dim=0,lora=0,lora_mlp=0,qkv_bias=0,out_bias=0,"
-      "qk_norm=0,qk_norm_over=head,sinks=0,window=0,chunk=0,full_every=0,norms=before,norms_"
-      "shifted=0,"
+      "qk_norm=0,qk_norm_over=head,sinks=0,attn_gate=0,window=0,chunk=0,full_every=0,delta_heads=0,"
+      "delta_value_heads=0,delta_head_dim=128,delta_value_dim=128,delta_conv=4,norms=before,"
+      "norms_shifted=0,"
       "embed_scale=1,score_scale=0,score_cap=0,logit_cap=0,activation=silu,gated=1,eod=-1,"
-      "theta=1000000,rope_scaling=1,rotary_dim=0,rotary_pairs=halves,window_theta=0,"
-      "unturned_every=0,scores_rise_at=0,tied=0,eps=1e-05,experts=8,top_k=2,normalize=1,capacity_"
+      "theta=1000000,rope_scaling=1,rope_factors=1,rotary_dim=0,rotary_pairs=halves,window_theta=0,"
+      "unturned_every=0,scores_rise_at=0,scores_rise=0.1,mtp=0,mtp_loss=0.3,tied=0,eps=1e-05,"
+      "experts=8,top_k=2,normalize=1,capacity_"
       "factor=4,"
-      "shared_ffn=0,latent=0,dense_layers=0,experts_every=1,dense_ffn=0,balance=0,z_loss=0,"
+      "shared_ffn=0,shared_gate=0,latent=0,dense_layers=0,experts_every=1,dense_ffn=0,balance=0,z_"
+      "loss=0,"
       "weigh_inside=0,weigh_before=0,router=softmax,router_bias=0,choice_bias=0,groups=1,"
       "top_groups=1,group_best=1,route_scale=1,expert_bias=0,gate_limit=0,gate_alpha=1,up_shift=0,"
       "dtype=float32");
@@ -600,7 +653,7 @@ TEST_F(HuggingFace, WhatHasNoCounterpartIsAnError) {
   const std::string known =
       "gpt2, llama, mistral, mixtral, qwen2, qwen3, bert, vit, t5, phi3, olmo2, smollm3, gemma2, "
       "gemma3_text, glm4, qwen3_moe, deepseek_v3, glm4_moe, gpt_oss, llama4_text, mamba2, "
-      "deepseek_v2, nemotron";
+      "qwen3_next, deepseek_v2, nemotron";
   EXPECT_EQ(error(R"({"model_type": "opt"})"),
             path_ + ": model_type 'opt' is not supported, the nearest is 'gpt2' (supported: " +
                 known + ")");
@@ -619,7 +672,12 @@ TEST_F(HuggingFace, WhatHasNoCounterpartIsAnError) {
   EXPECT_EQ(error(llama + R"(, "rope_parameters": {"rope_type": "mrope"}})"),
             path_ +
                 ": rope_type \"mrope\" is not supported (supported: \"default\", \"linear\", "
-                "\"llama3\", \"yarn\", \"dynamic\", \"longrope\", \"su\")");
+                "\"llama3\", \"yarn\", \"longrope\", \"su\", \"dynamic\")");
+  const std::string factors = R"(, "rope_parameters": {"rope_type": "longrope", "short_factor": )";
+  EXPECT_EQ(error(llama + factors + R"([1.0, "x"], "long_factor": [1.0]}})"),
+            path_ +
+                ": rope_parameters: expected lists short_factor and long_factor of numbers and "
+                "original_max_position_embeddings of at least 2");
   EXPECT_EQ(error(llama + R"(, "rope_parameters": {"rope_type": "linear", "factor": 2.5}})"),
             path_ + ": rope_parameters: factor must be a whole number of at least 1");
   EXPECT_EQ(error(llama + R"(, "hidden_act": "tanh"})"),

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tessera/base/text.h"
+#include "tessera/models/further_tokens.h"
 #include "tessera/models/mixtral.h"
 #include "tessera/models/nn.h"
 
@@ -74,21 +75,11 @@ class NemotronBuilder {
   }
   const RunningLoss& losses() const { return losses_; }
 
-  // Returns the stream that predicts the token after the one that `x` predicts. `embedding` is the
-  // embedding of the token that `x` predicts.
-  TensorId further(TensorId x, TensorId embedding, size_t depth) {
+  // Returns the stream that predicts the token after the one that `x` predicts.
+  TensorId further(TensorId x, const FurtherTokens& tokens, size_t depth) {
     for (size_t i = 0; i < config_.mtp_pattern.size(); ++i) {
       g_.push(fmt::format("blocks.mtp_{}_{}", depth, i));
-      if (i == 0) {
-        const std::vector<Dim> hidden = {{"hidden_out", config_.hidden}};
-        const TensorId state = rms_norm(g_, "state_norm", x, config_.eps),
-                       token = rms_norm(g_, "token_norm", embedding, config_.eps);
-        const TensorId sum = g_.op1("sum", "add",
-                                    {linear(g_, "state", state, {"hidden"}, hidden, options_.in),
-                                     linear(g_, "token", token, {"hidden"}, hidden, options_.in)});
-        x = g_.op1("joined", "rename", {sum},
-                   {{"from", std::string("hidden_out")}, {"to", std::string("hidden")}});
-      }
+      if (i == 0) x = tokens.join(g_, depth, x, options_.in, config_.eps);
       x = block(x, config_.mtp_pattern[i]);
       g_.pop();
     }
@@ -97,31 +88,6 @@ class NemotronBuilder {
 
  private:
   int64_t group_size() const { return config_.ssm_heads / config_.ssm_groups; }
-
-  // Returns the text of a published vector that joins `dims`.
-  static std::string as_vector(const std::vector<Dim>& dims) {
-    std::vector<std::string> names;
-    for (const Dim& dim : dims) names.push_back(dim.name);
-    return "(" + join(names, " ") + ")";
-  }
-
-  // Applies the convolution and SiLU to x, the output of a product.
-  TensorId convolved(const std::string& name, TensorId x) {
-    if (!g_.ok()) return {};
-    const std::vector<Dim> all = g_.tensor(x).dims;
-    const std::vector<Dim> channels(all.begin() + 2, all.end());
-    std::vector<Dim> taps = channels;
-    taps.push_back({"taps", config_.conv});
-    const double width = 1 / std::sqrt(static_cast<double>(config_.conv));
-    const TensorId weight =
-        g_.parameter(name + "_conv.weight", taps, {Init::Kind::kUniform, width}, config_.dtype);
-    const TensorId bias =
-        g_.parameter(name + "_conv.bias", channels, {Init::Kind::kZeros}, config_.dtype);
-    g_.publish(weight, as_vector(channels) + " () taps");
-    g_.publish(bias, as_vector(channels));
-    return g_.op1(name + "_act", "silu",
-                  {g_.op1(name + "_conv", "causal_conv", {x, weight, bias})});
-  }
 
   // Applies an RMS norm to y silu(z) within each group, and multiplies each number by a
   // trained weight.
@@ -140,15 +106,19 @@ class NemotronBuilder {
     return g_.op1("gain", "mul", {normed[0], weight});
   }
 
+  TensorId convolution(const std::string& name, TensorId x) {
+    return causal_convolution(g_, name, x, config_.conv, /*biased=*/true);
+  }
+
   TensorId state_space(TensorId h) {
     const Dim heads = {"heads", config_.ssm_groups}, group = {"group", group_size()};
     const Dim head_dim = {"head_dim", config_.ssm_head_dim}, state = {"state", config_.state};
     const std::vector<Dim> values = {heads, group, head_dim}, keys = {heads, state};
     g_.push("ssm");
     const TensorId z = linear(g_, "z", h, {"hidden"}, values, options_.in);
-    const TensorId x = convolved("x", linear(g_, "x", h, {"hidden"}, values, options_.in));
-    const TensorId b = convolved("b", linear(g_, "b", h, {"hidden"}, keys, options_.in));
-    const TensorId c = convolved("c", linear(g_, "c", h, {"hidden"}, keys, options_.in));
+    const TensorId x = convolution("x", linear(g_, "x", h, {"hidden"}, values, options_.in));
+    const TensorId b = convolution("b", linear(g_, "b", h, {"hidden"}, keys, options_.in));
+    const TensorId c = convolution("c", linear(g_, "c", h, {"hidden"}, keys, options_.in));
     LinearOptions steps = options_.in;
     steps.bias = true;
     steps.bias_values = {Init::Kind::kConstant, std::log(std::expm1(kStepSize))};
@@ -272,34 +242,24 @@ Result<Graph> build_nemotron_h(const NemotronHConfig& config, int64_t batch) {
   const TensorId table =
       g.parameter("embed.token.weight", {vocab, hidden}, normal(kDeviation), config.dtype);
   TensorId x = g.op1("embed.token", "embedding", {tokens, table});
-  // Each embedding is of the tokens one position further than those of the embedding before it. All
-  // are added before the blocks, although they are read only after the last block, in its stage.
-  std::vector<TensorId> next = {targets}, embeddings;
-  for (int64_t depth = 0; depth < config.mtp && g.ok(); ++depth) {
-    embeddings.push_back(
-        g.op1(fmt::format("embed.mtp_{}", depth), "embedding", {next.back(), table}));
-    next.push_back(
-        g.input(fmt::format("targets_{}", depth + 1), {{"batch", batch}, seq}, DType::kInt64));
-  }
+  const FurtherTokens further(g, config.mtp, targets, table);
   for (size_t layer = 0; layer < config.pattern.size() && g.ok(); ++layer) {
     g.push(fmt::format("blocks.{}", layer));
     x = builder.block(x, config.pattern[layer]);
     g.pop();
   }
   std::vector<TensorId> streams = {x};
-  for (size_t depth = 0; depth < embeddings.size() && g.ok(); ++depth)
-    streams.push_back(builder.further(streams.back(), embeddings[depth], depth));
+  for (size_t depth = 0; depth < further.depths() && g.ok(); ++depth)
+    streams.push_back(builder.further(streams.back(), further, depth));
   x = rms_norm(g, "final.ln", x, config.eps);
   cross_entropy_loss(g, output_head(g, x, table, config.tied, vocab, normal(kDeviation)), targets);
   std::vector<TensorId> further_losses;
   const TensorId head = config.tied ? table : g.graph().find_tensor("head.weight");
-  for (size_t i = 1; i < streams.size() && g.ok(); ++i) {
-    const std::string name = fmt::format("mtp_{}", i - 1), loss = "loss." + name;
-    const TensorId last = rms_norm(g, "final." + name, streams[i], config.eps);
-    const TensorId logits = output_head(g, last, head, true, vocab, {}, "head." + name);
-    const TensorId mean = cross_entropy_sum(g, loss, logits, next[i], batch * config.seq);
-    const double weight = config.mtp_loss / static_cast<double>(config.mtp);
-    further_losses.push_back(g.op1(loss + ".weighted", "scale", {mean}, {{"factor", weight}}));
+  for (size_t depth = 0; depth < further.depths() && g.ok(); ++depth) {
+    const TensorId last =
+        rms_norm(g, fmt::format("final.mtp_{}", depth), streams[depth + 1], config.eps);
+    further_losses.push_back(
+        further.loss(g, depth, last, head, config.mtp_loss / static_cast<double>(config.mtp)));
   }
   builder.losses().finish(g, std::move(further_losses));
   return g.finish();

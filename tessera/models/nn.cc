@@ -130,6 +130,28 @@ TensorId soft_cap(GraphBuilder& g, const std::string& name, TensorId x, double c
   return g.op1(name, "scale", {g.op1(name + ".bent", "tanh", {divided})}, {{"factor", cap}});
 }
 
+std::string as_vector(const std::vector<Dim>& dims) { return "(" + dim_names(dims) + ")"; }
+
+TensorId causal_convolution(GraphBuilder& g, const std::string& name, TensorId x, int64_t taps,
+                            bool biased) {
+  if (!g.ok()) return {};
+  const Tensor input = g.tensor(x);
+  const std::vector<Dim> channels(input.dims.begin() + 2, input.dims.end());
+  std::vector<Dim> weight_dims = channels;
+  weight_dims.push_back({"taps", taps});
+  const std::string path = name + "_conv";
+  const double width = 1 / std::sqrt(static_cast<double>(taps));
+  std::vector<TensorId> operands = {x, g.parameter(child(path, "weight"), weight_dims,
+                                                   {Init::Kind::kUniform, width}, input.dtype)};
+  g.publish(operands[1], as_vector(channels) + " () taps");
+  if (biased) {
+    operands.push_back(
+        g.parameter(child(path, "bias"), channels, {Init::Kind::kZeros}, input.dtype));
+    g.publish(operands[2], as_vector(channels));
+  }
+  return g.op1(name + "_act", "silu", {g.op1(path, "causal_conv", std::move(operands))});
+}
+
 TensorId dropout(GraphBuilder& g, std::string_view name, TensorId x, double p, std::string key) {
   if (p == 0) return x;
   return g.op1(name, "dropout", {x}, {{"p", p}, {"key", std::move(key)}});
@@ -292,6 +314,7 @@ TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
   q = rotated(g, "q_rotary", q, options.rope_dim > 0 ? plain.size : 0, options);
   k = options.rope_dim > 0 ? with_positions(g, k, x, options)
                            : rotated(g, "k_rotary", k, 0, options);
+  if (options.query_scale.valid()) q = g.op1("q_scaled", "mul", {q, options.query_scale});
   if (options.chunk > 0) {
     q = in_chunks(g, "q_chunks", q, options.chunk);
     k = in_chunks(g, "k_chunks", k, options.chunk);
@@ -301,6 +324,10 @@ TensorId attention(GraphBuilder& g, std::string_view scope, TensorId x,
   TensorId o = core.empty() ? TensorId() : core[0];
   if (options.chunk > 0) o = assembled(g, o, options.heads);
   if (options.sinks && !core.empty()) o = beside_sink(g, o, core[1], options);
+  if (options.gate) {
+    const TensorId gate = linear(g, "gate", x, {"hidden"}, {heads, group, values}, options.in);
+    o = g.op1("gate_mul", "mul", {o, g.op1("gate_act", "sigmoid", {gate})});
+  }
   const TensorId y = linear(g, "out", o, {"heads", "group", values.name}, {hidden}, options.out);
   g.pop();
   return y;
@@ -321,6 +348,13 @@ void add_rotary_tables(GraphBuilder& g, AttentionOptions& options, int64_t seq, 
       g.buffer(child(scope, "cos"), dims, {Init::Kind::kRotaryCos, theta, sizes}, dtype);
   options.rotary_sin =
       g.buffer(child(scope, "sin"), dims, {Init::Kind::kRotarySin, theta, sizes}, dtype);
+}
+
+std::vector<int64_t> rotary_factors(double amplitude, const std::vector<double>& factors) {
+  constexpr double kUnit = 1e15;
+  std::vector<int64_t> sizes = {0, std::llround(amplitude * kUnit)};
+  for (const double factor : factors) sizes.push_back(std::llround(factor * kUnit));
+  return sizes;
 }
 
 TensorId output_head(GraphBuilder& g, TensorId x, TensorId table, bool tied, const Dim& vocab,

@@ -58,6 +58,14 @@ TensorId rms_norm(GraphBuilder& g, std::string_view name, TensorId x, double eps
 // Makes `cap` tanh(x / cap) by the ops `<name>.divided`, `<name>.bent` and `<name>`.
 TensorId soft_cap(GraphBuilder& g, const std::string& name, TensorId x, double cap);
 
+// Convolves each number of a token x [batch, seq, channels..] along the sequence with the `taps`
+// tokens up to its own, and applies SiLU: ops `<name>_conv` and `<name>_act`, parameters
+// `<name>_conv.weight` [channels.., taps] and, if `biased`, `<name>_conv.bias`.
+TensorId causal_convolution(GraphBuilder& g, const std::string& name, TensorId x, int64_t taps,
+                            bool biased);
+// Returns the text of a published vector that joins `dims`.
+std::string as_vector(const std::vector<Dim>& dims);
+
 // Zeroes elements with probability p. `key` determines the mask, so two dropouts of a model must
 // not have the same key. With p = 0 no op is added.
 TensorId dropout(GraphBuilder& g, std::string_view name, TensorId x, double p, std::string key);
@@ -72,7 +80,8 @@ struct AttentionOptions {
   bool causal = true;               // a token attends to itself and to tokens before it
   TensorId rotary_cos, rotary_sin;  // tables [seq, rotary_dim]; invalid: no rotation
   bool rotary_neighbours = false;   // turned are pairs (2 i, 2 i + 1), not (i, i + rotary_dim)
-  TensorId memory;  // [batch, seq, hidden]: keys and values are made from it; invalid: from x
+  TensorId query_scale;  // a table [seq] that multiplies the queries, op `.q_scaled`; invalid: none
+  TensorId memory;       // [batch, seq, hidden]: keys and values are made from it; invalid: from x
   // Latent attention (DeepSeek-V2, 2024): a first product makes q_rank (or kv_rank) numbers, which
   // are RMS-normed, and a second product makes the queries (or the keys and values) from them. Ops
   // `.q_down`, `.q_norm`, `.kv_down`, `.kv_norm`. 0: there is no first product.
@@ -94,6 +103,9 @@ struct AttentionOptions {
   // Each query head has one more score, the parameter `.sinks.weight` [heads, group], with a value
   // of zeros (gpt-oss). Ops `.sink_over`, `.sink_share`, `.sink_gate`, `.gated`.
   bool sinks = false;
+  // The result of each head is multiplied by the sigmoid of a further product of x (Qwen 3 Next). Ops
+  // `.gate`, `.gate_act`, `.gate_mul`.
+  bool gate = false;
   // A token attends only to tokens less than this many positions away; 0: to all tokens.
   int64_t window = 0;
   // A token attends only to tokens of its chunk of so many tokens, whose multiple the sequence is; 0:
@@ -122,10 +134,14 @@ TensorId document_numbers(GraphBuilder& g, int64_t end_of_document, int64_t batc
 // Adds rotary tables "<scope>.cos" and "<scope>.sin" [seq, rotary_dim] to the options, for `turned`
 // elements of a head, twice rotary_dim. `scaling` is {1}: no scaling; {factor}: all frequencies are
 // scaled; {factor, low, high, positions}: only frequencies with long waves are scaled (Llama 3.1);
-// {factor, positions, fast, slow, whole}: YaRN (docs/reference/ops.md).
+// {factor, positions, fast, slow, whole}: YaRN; rotary_factors(): a factor for each (docs/reference/ops.md).
 void add_rotary_tables(GraphBuilder& g, AttentionOptions& options, int64_t seq, int64_t turned,
                        double theta, DType dtype, const std::vector<int64_t>& scaling = {1},
                        std::string_view scope = "rotary");
+
+// Returns a scaling by which each rotary frequency is divided by a number of its own and the tables are
+// multiplied by `amplitude`.
+std::vector<int64_t> rotary_factors(double amplitude, const std::vector<double>& factors);
 
 // An MLP (linear, activation, linear) over the last dim `hidden` of x: ops `<scope>.up`, `.act`,
 // `.down`. The dim between the linear layers is `ffn`. If gated, the activation is applied to the

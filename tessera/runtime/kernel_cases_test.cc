@@ -114,24 +114,6 @@ TensorId batch_norm_case(GraphBuilder& g, DType t, const char* dims, bool runs =
   return g.op("op", "batch_norm", inputs, {{"dims", std::string(dims)}})[0];
 }
 
-// Scans sequences of 5 tokens in chunks that do not divide them. Step sizes and decays are fair.
-TensorId scan_case(GraphBuilder& g, DType t, int64_t chunk) {
-  const Dim n{"n", 2}, r{"r", 3}, p{"p", 3}, k{"k", 4};
-  const auto dt = g.op1("dt", "softplus", {parameter(g, "steps", {kB, kS, n, r}, t)});
-  const auto a = g.op1("a", "scale", {g.op1("rate", "exp", {parameter(g, "log", {n, r}, t)})},
-                       {{"factor", -1.0}});
-  return g.op1(
-      "op", "state_scan",
-      {parameter(g, "x", {kB, kS, n, r, p}, t), dt, a, parameter(g, "keys", {kB, kS, n, k}, t),
-       parameter(g, "queries", {kB, kS, n, k}, t), parameter(g, "skip", {n, r}, t)},
-      {{"chunk", chunk}});
-}
-TensorId causal_conv_case(GraphBuilder& g, DType t, int64_t width) {
-  return g.op1("op", "causal_conv",
-               {parameter(g, "x", {kB, kS, kN, kD}, t),
-                parameter(g, "w", {kN, kD, {"taps", width}}, t), parameter(g, "b", {kN, kD}, t)});
-}
-
 Attributes text(const char* key, const char* value) { return {{key, std::string(value)}}; }
 
 std::vector<Case> general_cases() {
@@ -236,12 +218,6 @@ std::vector<Case> general_cases() {
          return g.op1("op", "softplus", {parameter(g, "x", {kB, kH}, t)});
        },
        3},
-      {"state_scan", [](auto& g, DType t) { return scan_case(g, t, 2); }},
-      {"state_scan_token_by_token", [](auto& g, DType t) { return scan_case(g, t, 1); }},
-      {"state_scan_in_one_chunk", [](auto& g, DType t) { return scan_case(g, t, 128); }},
-      {"causal_conv", [](auto& g, DType t) { return causal_conv_case(g, t, 4); }},
-      {"causal_conv_longer_than_the_sequence",
-       [](auto& g, DType t) { return causal_conv_case(g, t, 7); }},
       {"exp",
        [](auto& g, DType t) {
          return g.op1("op", "exp", {parameter(g, "x", {kB, kH}, t)});
@@ -715,6 +691,7 @@ const std::vector<Case>& cases() {
     std::vector<Case> every = general_cases();
     for (Case& one : image_cases()) every.push_back(std::move(one));
     for (Case& one : attention_cases()) every.push_back(std::move(one));
+    for (Case& one : recurrence_cases()) every.push_back(std::move(one));
     return every;
   }();
   return all;

@@ -478,6 +478,28 @@ TEST(Initialise, PairsAndRegionsAreThoseOfSwin) {
             (Values{0, 1, 3, 4, 0, 2, 3, 5, 0, 1, 6, 7, 0, 2, 6, 8}));
 }
 
+TEST(Initialise, OnesRiseAndRotaryTablesHaveFactorsAsTheirSizesSay) {
+  GraphBuilder g("tables");
+  const TensorId ones = g.buffer("ones", {{"a", 7}}, {Init::Kind::kOnes, 0.5, {3}}, kWide);
+  constexpr int64_t kUnit = 1'000'000'000'000'000;
+  const TensorId cos =
+      g.buffer("cos", {{"a", 5}, {"b", 2}},
+               {Init::Kind::kRotaryCos, 100, {0, 3 * kUnit, 2 * kUnit, kUnit / 4}}, kWide);
+  const Graph graph = g.finish().value();
+  Workspace w(graph);
+  w.initialise();
+  const Values rising = w.get(ones), turned = w.get(cos);
+  EXPECT_EQ(rising[1], 1);
+  EXPECT_DOUBLE_EQ(rising[2], 1 + 0.5 * std::log(2.0));  // (2 + 1) / 3 = 1
+  EXPECT_DOUBLE_EQ(rising[5], 1 + 0.5 * std::log(3.0));
+  EXPECT_DOUBLE_EQ(turned[8], 3 * std::cos(4.0 / 2));         // position 4, frequency 1
+  EXPECT_DOUBLE_EQ(turned[9], 3 * std::cos(4 * 0.1 / 0.25));  // frequency 100^(-1/2)
+  Workspace parts(graph);
+  initialise(graph.tensor(ones), Box({{0, 4}}), 9, parts.view(ones, Box({{0, 4}})));
+  initialise(graph.tensor(ones), Box({{4, 3}}), 9, parts.view(ones, Box({{4, 3}})));
+  EXPECT_EQ(parts.get(ones), rising);
+}
+
 TEST(Initialise, TablesOfIntegersMayHoldOneNumber) {
   EXPECT_EQ(table_of({Init::Kind::kConstant, 3}, 2, 2), (Values{3, 3, 3, 3}));
   EXPECT_EQ(table_of({Init::Kind::kOnes, 0}, 1, 2), (Values{1, 1}));

@@ -76,6 +76,65 @@ TEST(StateScan, IsItsRecurrenceWhateverTheChunk) {
   }
 }
 
+// Computes S = e^g S, S = S + beta k (v - k^T S)^T, y = q^T S, as written.
+Values delta_recurrence(const Values& q, const Values& k, const Values& v, const Values& g,
+                        const Values& beta) {
+  const auto u = [](int64_t i) { return static_cast<size_t>(i); };
+  Values y(v.size());
+  for (int64_t n = 0; n < kBatch; ++n) {
+    for (int64_t head = 0; head < kHeads * kGroup; ++head) {
+      Values state(kState * kHeadDim);
+      for (int64_t t = 0; t < kSeq; ++t) {
+        const int64_t at = (n * kSeq + t) * kHeads * kGroup + head;
+        const int64_t of_key = ((n * kSeq + t) * kHeads + head / kGroup) * kState;
+        for (double& number : state) number *= std::exp(g[u(at)]);
+        for (int64_t p = 0; p < kHeadDim; ++p) {
+          double said = 0, sum = 0;
+          for (int64_t i = 0; i < kState; ++i)
+            said += k[u(of_key + i)] * state[u(i * kHeadDim + p)];
+          const double delta = beta[u(at)] * (v[u(at * kHeadDim + p)] - said);
+          for (int64_t i = 0; i < kState; ++i) {
+            double& number = state[u(i * kHeadDim + p)];
+            number += k[u(of_key + i)] * delta;
+            sum += q[u(of_key + i)] * number;
+          }
+          y[u(at * kHeadDim + p)] = sum;
+        }
+      }
+    }
+  }
+  return y;
+}
+
+// Also where decays are so strong that e^g, and the product of several of them, become zero.
+TEST(GatedDeltaRule, IsItsRecurrenceWhateverTheChunk) {
+  const Dim batch{"batch", kBatch}, seq{"seq", kSeq}, heads{"heads", kHeads},
+      group{"group", kGroup}, p{"head_dim", kHeadDim}, n{"state", kState};
+  for (const double lowest : {-2., -2000.}) {
+    for (const int64_t chunk : {1, 3, 4, 11, 64}) {
+      GraphBuilder g("one");
+      const DType t = DType::kFloat64;
+      const std::vector<TensorId> in = {g.input("q", {batch, seq, heads, n}, t),
+                                        g.input("k", {batch, seq, heads, n}, t),
+                                        g.input("v", {batch, seq, heads, group, p}, t),
+                                        g.input("g", {batch, seq, heads, group}, t),
+                                        g.input("beta", {batch, seq, heads, group}, t)};
+      const TensorId y = g.op1("op", "gated_delta_rule", in, {{"chunk", chunk}});
+      const auto graph = g.finish();
+      ASSERT_TRUE(graph) << graph.error().message;
+      Workspace w(*graph, 3);
+      for (const TensorId id : in) w.randomise(id);
+      w.randomise(in[3], lowest, 0);
+      w.randomise(in[4], 0, 1);
+      w.run();
+      EXPECT_LT(relative_error(w.get(y), delta_recurrence(w.get(in[0]), w.get(in[1]), w.get(in[2]),
+                                                          w.get(in[3]), w.get(in[4]))),
+                1e-13)
+          << "chunk " << chunk << ", decays from " << lowest;
+    }
+  }
+}
+
 TEST(CausalConv, SumsWhatLiesBeforeEachToken) {
   constexpr int64_t kChannels = 3, kWidth = 4;
   GraphBuilder g("one");

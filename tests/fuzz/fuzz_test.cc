@@ -492,7 +492,13 @@ const std::vector<FuzzFile>& configurations() {
                                 encoder + "}"},
         {"t5/config.json", R"({"model_type": "t5", "d_model": 16, "d_kv": 6, "d_ff": 24,
              "num_layers": 2, "num_heads": 4, "vocab_size": 37, "relative_attention_num_buckets": 8,
-             "feed_forward_proj": "gated-gelu"})"}};
+             "feed_forward_proj": "gated-gelu"})"},
+        {"qwen3_next/config.json",
+         R"({"model_type": "qwen3_next", "full_attention_interval": 2, "num_experts": 4,
+             "num_experts_per_tok": 2, "moe_intermediate_size": 12, "linear_num_key_heads": 2,
+             "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 5,
+             "shared_expert_intermediate_size": 10, "partial_rotary_factor": 1.0, )" +
+             decoder}};
   }();
   return files;
 }

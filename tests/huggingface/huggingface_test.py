@@ -8,6 +8,7 @@ import copy
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -70,7 +71,7 @@ class HuggingFace(unittest.TestCase):
             model.save_pretrained(place("theirs"), max_shard_size="12KB" if case.name == "llama" else "1GB")
             safetensors.torch.save_file(inputs, place("inputs"))
             logits = models.logits_of(case, model, inputs)
-            loss = models.loss_of(logits, inputs)
+            loss = models.loss_of(logits, inputs) + models.further_loss_of(case, model, inputs)
             cls.losses[case.name, precision] = [loss.item(), *cls.train(case, copy.deepcopy(model), inputs)]
             loss.backward()
         cls.logits[case.name, precision] = logits.detach()
@@ -78,9 +79,9 @@ class HuggingFace(unittest.TestCase):
             for parameter in model.parameters():
                 parameter.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
         model.save_pretrained(place("gradients"))
-        done = run("import", place("theirs"), "--out", place("ours"))
+        done = run("import", place("theirs"), "--out", place("ours"), *(("--set", f"mtp={case.further}") if case.further else ()))
         assert done.returncode == 0, done.stderr
-        spec = f"{place('ours')}/config.json" + (f":{case.keys}" if case.keys else "")
+        spec = f"{place('ours')}/config.json" + cls.further(case) + (f":{case.keys}" if case.keys else "")
         return [(spec, place("ours"), place("inputs"), plan, precision, STEPS, place(name), "logits") for name, plan in RUNS[precision].items()]
 
     @classmethod
@@ -88,7 +89,7 @@ class HuggingFace(unittest.TestCase):
         """The losses of the second step of AdamW and those after it, with the settings of steps_on_weights."""
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.95), eps=1e-6, weight_decay=0)
         for step in range(STEPS):
-            loss = models.loss_of(models.logits_of(case, model, inputs), inputs)
+            loss = models.loss_of(models.logits_of(case, model, inputs), inputs) + models.further_loss_of(case, model, inputs)
             if step > 0:
                 yield loss.item()
             optimizer.zero_grad()
@@ -128,6 +129,10 @@ class HuggingFace(unittest.TestCase):
         rows = [line.split(" | ")[0].removeprefix("| ") for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
         self.assertEqual(rows[1:], [case.name for case in models.CASES], "write it anew: TESSERA_REWRITE_GOLDEN=1 ctest -R huggingface_slow")
 
+    @classmethod
+    def further(cls, case):
+        return f":mtp={case.further}" if case.further else ""
+
     def load(self, folder):
         arrays = {}
         for file in sorted(folder.glob("*.safetensors")):
@@ -135,6 +140,7 @@ class HuggingFace(unittest.TestCase):
         return arrays
 
     def export(self, case, weights, out, keys=""):
+        keys = self.further(case) + ("," + keys if case.further and keys else ":" + keys if keys else "")
         model = f"{self.place(case, 'float32', 'ours')}/config.json{keys}"
         done = run("export", weights, "--to", "hf", "--model", model, "--out", out)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -190,6 +196,9 @@ class HuggingFace(unittest.TestCase):
                 for name, value in expected.items():
                     self.assertTrue(torch.equal(found[name], value), name)
                 before, after = (json.loads((folder / "config.json").read_text()) for folder in (theirs, back))
+                if case.further:  # written from keys, because the file says nothing of mtp
+                    before = {name: value for name, value in before.items() if name in after}
+                    after = {name: value for name, value in after.items() if name in before}
                 # The keys that transformers 4 reads in place of rope_parameters are added.
                 rotary = before.get("rope_parameters", {})
                 more = {"rope_theta", "rope_scaling"} if rotary else set()
@@ -198,11 +207,42 @@ class HuggingFace(unittest.TestCase):
                 self.assertEqual({name: value for name, value in after.items() if name in before or name not in more}, before)
                 self.errors[case.name, "export"] = 0
 
+    def test_layers_that_predict_further_tokens_are_left_out_unless_they_are_asked_for(self):
+        for case in models.CASES:
+            if not case.further:
+                continue
+            with self.subTest(model=case.name):
+                theirs, ours, out = (self.folder / f"{case.name}_{name}" for name in ("whole", "left", "alone"))
+                shutil.copytree(self.place(case, "float32", "theirs"), theirs)
+                file = theirs / "model.safetensors"
+                arrays, layers = safetensors.torch.load_file(file), case.config().num_hidden_layers
+                further = {name for name in arrays if name.startswith("model.layers.") and int(name.split(".")[2]) >= layers}
+                copies = {f"model.layers.{layers}.embed_tokens.weight": "model.embed_tokens.weight",
+                          f"model.layers.{layers}.shared_head.head.weight": "lm_head.weight"}
+                arrays.update({copy: arrays[name].clone() for copy, name in copies.items()})
+                safetensors.torch.save_file(arrays, file, {"format": "pt"})
+                for keys, left in (((), further), (("--set", f"mtp={case.further}"), set())):
+                    done = run("import", theirs, "--out", ours, *keys)
+                    self.assertEqual((done.returncode, done.stderr), (0, ""))
+                    self.assertIn("layers that predict further tokens are left out", done.stdout)
+                    model = f"{ours}/config.json{self.further(case) if keys else ''}"
+                    done = run("export", ours, "--to", "hf", "--model", model, "--out", out)
+                    self.assertEqual((done.returncode, done.stderr), (0, ""))
+                    self.assertEqual(set(self.load(out)), set(arrays) - left - set(copies))
+                    shutil.rmtree(ours)
+                    shutil.rmtree(out)
+                # A copy with other values belongs to another model.
+                copy = next(iter(copies))
+                safetensors.torch.save_file({**arrays, copy: arrays[copy] + 1}, file, {"format": "pt"})
+                done = run("import", theirs, "--out", ours, "--set", f"mtp={case.further}")
+                self.assertEqual((done.returncode, ours.exists(), done.stderr.count("\n")), (2, False, 1))
+                self.assertIn(copy, done.stderr)
+
     def test_transformers_loads_what_is_exported_with_a_configuration_of_ours(self):
         for case in models.CASES:
             with self.subTest(model=case.name):
                 out = self.place(case, "float32", "written")
-                self.export(case, self.place(case, "float32", "ours"), out, ":dtype=float32")
+                self.export(case, self.place(case, "float32", "ours"), out, "dtype=float32")
                 inputs = models.make_inputs(case, torch.float32)
                 theirs = case.make.from_pretrained(self.place(case, "float32", "theirs")).eval()
                 ours, notes = case.make.from_pretrained(out, output_loading_info=True)

@@ -11,6 +11,8 @@ import typing
 
 import torch
 import transformers
+from transformers.models.deepseek_v3 import modeling_deepseek_v3
+from transformers.models.glm4_moe import modeling_glm4_moe
 
 ALL_CASES = "TESSERA_ALL_CASES" in os.environ  # the slow tests
 SEQ, VOCAB, BATCH, SOURCE, MASKED, CLASSES, IMAGE = 12, 37, 4, 10, 2, 5, 8
@@ -23,6 +25,7 @@ class Case:
     config: typing.Callable  # () -> configuration
     kind: str = "text"  # of inputs: text, masked, image, pair
     keys: str = ""  # of our model, beside those of config.json
+    further: int = 0  # depths of multi-token prediction
 
 
 def decoder(cls, **keys):
@@ -47,6 +50,42 @@ def t5(**keys):
                                          **keys)
 
 
+def predicting(causal, layer_class, norm_class):
+    """A class of transformers with the layers that predict further tokens, which transformers leaves out: arXiv 2412.19437, section
+    2.2, formulas 21 to 24, with the names of the published arrays. A depth begins with the normed stream that the head of the depth
+    before it reads."""
+    class Predicting(causal):
+        def __init__(self, config):
+            super().__init__(config)
+            for depth in range(config.num_nextn_predict_layers):
+                layer, width = layer_class(config, config.num_hidden_layers + depth), config.hidden_size
+                layer.enorm, layer.hnorm, layer.shared_head = norm_class(width), norm_class(width), torch.nn.Module()
+                layer.shared_head.norm = norm_class(width)
+                for norm in (layer.enorm, layer.hnorm, layer.shared_head.norm):
+                    norm.variance_epsilon = config.rms_norm_eps
+                layer.eh_proj = torch.nn.Linear(2 * width, width, bias=False)
+                self.model.layers.append(layer.apply(self._init_weights))
+
+        def further_logits(self, inputs):
+            model = self.model
+            stream = model(inputs["tokens"]).last_hidden_state
+            positions = torch.arange(stream.shape[1])[None]
+            mask = transformers.masking_utils.create_causal_mask(
+                config=self.config, inputs_embeds=stream, attention_mask=None, past_key_values=None, position_ids=positions)
+            for depth, layer in enumerate(model.layers[self.config.num_hidden_layers:]):
+                token = model.embed_tokens(inputs[f"targets_{depth}" if depth else "targets"])
+                joined = layer.eh_proj(torch.cat((layer.enorm(token), layer.hnorm(stream)), dim=-1))
+                stream = layer(joined, attention_mask=mask, position_ids=positions,
+                               position_embeddings=model.rotary_emb(joined, positions))
+                stream = layer.shared_head.norm(stream)
+                yield self.lm_head(stream)
+    Predicting.__name__ = causal.__name__
+    return Predicting
+
+
+PREDICTING_DEEPSEEK = predicting(transformers.DeepseekV3ForCausalLM, modeling_deepseek_v3.DeepseekV3DecoderLayer,
+                                 modeling_deepseek_v3.DeepseekV3RMSNorm)
+PREDICTING_GLM = predicting(transformers.Glm4MoeForCausalLM, modeling_glm4_moe.Glm4MoeDecoderLayer, modeling_glm4_moe.Glm4MoeRMSNorm)
 LENGTHS = f"seq={SEQ},source={SOURCE}"
 T = transformers
 CASES = [
@@ -72,6 +111,13 @@ CASES = [
                                             tie_word_embeddings=True,
                                             rope_parameters={"rope_type": "default", "rope_theta": 1e4,
                                                              "partial_rotary_factor": 0.75})),
+    Case("phi4_long", T.Phi3ForCausalLM, decoder(T.Phi3Config, hidden_size=24, num_attention_heads=3, num_key_value_heads=1,
+                                                 original_max_position_embeddings=8,
+                                                 rope_parameters={"rope_type": "longrope", "rope_theta": 1e4,
+                                                                  "partial_rotary_factor": 0.75,
+                                                                  "short_factor": [1.0, 1.1, 1.25],
+                                                                  "long_factor": [1.0800000429153442, 2.25, 6.125],
+                                                                  "original_max_position_embeddings": 8})),
     Case("olmo2", T.Olmo2ForCausalLM, decoder(T.Olmo2Config)),
     Case("smollm3", T.SmolLM3ForCausalLM, decoder(T.SmolLM3Config, num_hidden_layers=4)),
     Case("gemma2", T.Gemma2ForCausalLM,
@@ -95,6 +141,17 @@ CASES = [
                  qk_rope_head_dim=4, qk_nope_head_dim=6, v_head_dim=10, num_nextn_predict_layers=0, rope_interleave=False,
                  rope_parameters={"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "beta_fast": 32, "beta_slow": 1,
                                   "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 16})),
+    Case("deepseek_v3_dense", T.DeepseekV3ForCausalLM,
+         decoder(T.DeepseekV3Config, num_key_value_heads=4, n_routed_experts=8, n_group=2, topk_group=1, num_experts_per_tok=2,
+                 kv_lora_rank=8, q_lora_rank=10, qk_rope_head_dim=4, qk_nope_head_dim=6, v_head_dim=5,
+                 first_k_dense_replace=3, num_nextn_predict_layers=0)),
+    Case("deepseek_v3_further", PREDICTING_DEEPSEEK,
+         decoder(T.DeepseekV3Config, num_key_value_heads=4, moe_intermediate_size=12, n_routed_experts=4,
+                 num_experts_per_tok=2, n_group=2, topk_group=1, first_k_dense_replace=1, kv_lora_rank=8, q_lora_rank=10,
+                 qk_rope_head_dim=4, qk_nope_head_dim=6, v_head_dim=5, num_nextn_predict_layers=1), further=1),
+    Case("glm4_moe_further", PREDICTING_GLM,
+         decoder(T.Glm4MoeConfig, head_dim=8, moe_intermediate_size=12, n_routed_experts=4, num_experts_per_tok=2,
+                 first_k_dense_replace=2, num_nextn_predict_layers=2), further=2),
     Case("glm4_moe", T.Glm4MoeForCausalLM,
          decoder(T.Glm4MoeConfig, head_dim=8, moe_intermediate_size=12, n_routed_experts=4, num_experts_per_tok=2,
                  first_k_dense_replace=1, use_qk_norm=True, attention_bias=True)),
@@ -107,6 +164,18 @@ CASES = [
                  interleave_moe_layer_step=2, attention_chunk_size=4,
                  rope_parameters={"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0,
                                   "high_freq_factor": 1.0, "original_max_position_embeddings": 64})),
+    Case("llama4_rising", T.Llama4ForCausalLM,
+         decoder(T.Llama4TextConfig, head_dim=6, intermediate_size_mlp=20, num_hidden_layers=3, num_local_experts=4,
+                 interleave_moe_layer_step=2, attention_chunk_size=4, no_rope_layer_interval=2, no_rope_layers=[1, 0, 1],
+                 floor_scale=3, attn_scale=0.75)),
+    # Values of 5 numbers after queries and keys of 6: no part of the fused array is a multiple of another. With an epsilon of
+    # 1e-6 the norms of short vectors make gradients of transformers in float32 and float64 differ by 2e-5.
+    Case("qwen3_next", T.Qwen3NextForCausalLM,
+         decoder(T.Qwen3NextConfig, head_dim=8, num_hidden_layers=4, full_attention_interval=2, attention_bias=True,
+                 rms_norm_eps=1e-2,
+                 linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=6, linear_value_head_dim=5,
+                 linear_conv_kernel_dim=3, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=12,
+                 shared_expert_intermediate_size=10, mlp_only_layers=[0])),
     Case("mamba2", T.Mamba2ForCausalLM,
          lambda: T.Mamba2Config(vocab_size=VOCAB, hidden_size=16, num_heads=8, head_dim=4, expand=2, state_size=6, n_groups=2,
                                 chunk_size=4, num_hidden_layers=2, bos_token_id=1, eos_token_id=2, pad_token_id=None),
@@ -167,6 +236,8 @@ def make_inputs(case, dtype):
     if case.kind == "pair":
         return {"source": tokens(SOURCE), "tokens": tokens(SEQ), "targets": tokens(SEQ)}
     inputs = {"tokens": tokens(SEQ), "targets": tokens(SEQ)}
+    for depth in range(case.further):
+        inputs[f"targets_{depth + 1}"] = tokens(SEQ)
     if case.kind == "masked":
         inputs["segments"] = torch.randint(0, 2, (BATCH, SEQ), generator=generator)
         keep = torch.zeros((BATCH, SEQ), dtype=torch.bool)
@@ -188,3 +259,15 @@ def logits_of(case, model, inputs):
 
 def loss_of(logits, inputs):
     return torch.nn.functional.cross_entropy(logits.reshape(-1, logits.shape[-1]), inputs["targets"].reshape(-1), ignore_index=-1)
+
+
+FURTHER_WEIGHT = 0.3  # of the mean of the losses of further tokens
+
+
+def further_loss_of(case, model, inputs):
+    """0 for models that predict the next token alone."""
+    if not case.further:
+        return 0
+    losses = [loss_of(logits, {"targets": inputs[f"targets_{depth + 1}"]})
+              for depth, logits in enumerate(model.further_logits(inputs))]
+    return FURTHER_WEIGHT / case.further * sum(losses)

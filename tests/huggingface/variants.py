@@ -62,6 +62,30 @@ def without(name):
     return lambda arrays: {key: value for key, value in arrays.items() if key != name}
 
 
+def with_prefix(old, new):
+    return lambda arrays: {new + name[len(old):] if name.startswith(old) else name: value for name, value in arrays.items()}
+
+
+def with_new_names(arrays):
+    """The names that modules have; files have older ones."""
+    for old, new in (("language_model.model.", "model.language_model."), ("vision_tower.", "model.vision_tower."),
+                     ("multi_modal_projector.", "model.multi_modal_projector.")):
+        arrays = with_prefix(old, new)(arrays)
+    return arrays
+
+
+# Models that also see, and of which the language model is read.
+GEMMA3 = {
+    "model_type": "gemma3", "mm_tokens_per_image": 4,
+    "text_config": decoder("gemma3_text", head_dim=6, sliding_window=5, num_hidden_layers=6),
+    "vision_config": {"model_type": "siglip_vision_model", "image_size": IMAGE, "patch_size": 4, **ENCODER}}
+LLAMA4 = {
+    "model_type": "llama4", "tie_word_embeddings": False,
+    "text_config": decoder("llama4_text", head_dim=6, intermediate_size_mlp=20, num_hidden_layers=4, num_local_experts=4,
+                           attention_chunk_size=4, floor_scale=5),
+    "vision_config": {"model_type": "llama4_vision_model", "image_size": IMAGE, "patch_size": 4, "vision_output_dim": 16,
+                      "projector_input_dim": 16, "projector_output_dim": 16, **ENCODER}}
+
 VARIANTS = [
     Variant("gpt2_with_little_said", GPT2),
     Variant("gpt2_by_other_names", dict(model_type="gpt2", vocab_size=VOCAB, max_position_embeddings=SEQ, hidden_size=16,
@@ -125,6 +149,20 @@ VARIANTS = [
                                                          layer_types=["full_attention"] * 2)),
     Variant("qwen3_without_head_dim", decoder("qwen3")),
     Variant("qwen3_with_biases", decoder("qwen3", head_dim=6, attention_bias=True)),
+    Variant("phi3_long_factors_old_spelling", decoder("phi3", pad_token_id=None, head_dim=4, original_max_position_embeddings=8, rope_scaling={
+        "type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [1.25, 3.0]})),
+    Variant("phi3_short_factors_new_spelling", decoder(
+        "phi3", pad_token_id=None, max_position_embeddings=2 * SEQ, original_max_position_embeddings=SEQ, rope_parameters={
+            "rope_type": "longrope", "short_factor": [1.5, 2.0], "long_factor": [1.25, 3.0], "attention_factor": 1.5}),
+            keys=f"seq={SEQ}"),
+    Variant("llama_long_factors", decoder("llama", rope_parameters={
+        "rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": 8, "short_factor": [1.0, 1.5],
+        "long_factor": [1.25, 3.0]})),
+    Variant("deepseek_v3_without_a_layer_of_experts", decoder("deepseek_v3", num_key_value_heads=4, kv_lora_rank=8, q_lora_rank=10,
+                                                              qk_rope_head_dim=4, qk_nope_head_dim=6, v_head_dim=5)),
+    Variant("gemma3_with_images", {**GEMMA3, "tie_word_embeddings": True}),
+    Variant("gemma3_with_images_new_names", GEMMA3, with_new_names),
+    Variant("llama4_with_images", LLAMA4),
     Variant("bert_with_little_said", BERT),
     Variant("bert_with_types", {**BERT, "type_vocab_size": 3, "hidden_act": "gelu_new", "layer_norm_eps": 1e-3}),
     Variant("vit_with_little_said", VIT),
@@ -150,7 +188,7 @@ VARIANTS = [
 QUICK = (
     "gpt2_by_other_names", "gpt2_tied_with_head", "llama_with_nulls", "llama3_rope_old_spelling", "llama3_rope_in_both_spellings",
     "llama_tied_by_its_head", "mistral_window_of_more_than_the_file_has", "mixtral_by_another_name", "mixtral_top1",
-    "mixtral_that_asks_for_balance", "qwen2_windows_from_the_first_layer_on", "qwen3_without_head_dim", "bert_with_little_said",
+    "mixtral_that_asks_for_balance", "phi3_short_factors_new_spelling", "gemma3_with_images_new_names", "llama4_with_images", "qwen2_windows_from_the_first_layer_on", "qwen3_without_head_dim", "bert_with_little_said",
     "vit_with_little_said", "t5_with_little_said", "t5v11_as_published", "t5_scaled_with_another_head", "t5_by_its_decoder")
 if not ALL_CASES:
     VARIANTS = [one for one in VARIANTS if one.name in QUICK]

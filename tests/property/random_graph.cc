@@ -226,7 +226,7 @@ class GraphMaker {
     return weight(name + ".scores_bias", all);
   }
 
-  // A convolution and a state scan between two products.
+  // A convolution and a recurrence between two products: a state scan or the gated delta rule.
   TensorId scan(const std::string& name, TensorId x) {
     const Dim in = dims(x).back();
     const Dim heads{"heads", c_.of<int64_t>({2, 3})}, group{"group", c_.of<int64_t>({1, 2})};
@@ -239,17 +239,30 @@ class GraphMaker {
       return g_.op1(name + "." + what, "einsum", {x, weight(name + "." + what + ".weight", all)},
                     {{"spec", fmt::format("batch seq {0}+, {0}{1} -> batch seq{1}", in.name, to)}});
     };
-    const TensorId b = g_.op1(
-        name + ".conv", "causal_conv",
-        {made("b", {heads, state}), weight(name + ".conv.weight", {heads, state, {"taps", 2}}),
-         weight(name + ".conv.bias", {heads, state})});
+    const auto scaled = [&](const std::string& what, TensorId y, double factor) {
+      return g_.op1(name + "." + what, "scale", {y}, {{"factor", factor}});
+    };
+    const bool delta = c_.one_in(2);
+    std::vector<TensorId> taps = {made("b", {heads, state}),
+                                  weight(name + ".conv.weight", {heads, state, {"taps", 2}})};
+    if (!delta) taps.push_back(weight(name + ".conv.bias", {heads, state}));
+    const TensorId b = g_.op1(name + ".conv", "causal_conv", taps);
     const TensorId dt = g_.op1(name + ".step", "softplus", {made("dt", {heads, group})});
-    const TensorId rate = g_.op1(name + ".rate", "exp", {weight(name + ".log", {heads, group})});
-    const TensorId y = g_.op1(name + ".core", "state_scan",
-                              {made("x", {heads, group, depth}), dt,
-                               g_.op1(name + ".decay", "scale", {rate}, {{"factor", -1.0}}), b,
-                               made("c", {heads, state}), weight(name + ".skip", {heads, group})},
-                              {{"chunk", int64_t{1 + c_.below(3)}}});
+    const TensorId values = made("x", {heads, group, depth}), c = made("c", {heads, state});
+    const Attributes chunk = {{"chunk", int64_t{1 + c_.below(3)}}};
+    TensorId y;
+    if (delta) {  // keys are shorter than one, so that states do not grow
+      const TensorId key = scaled("key", g_.op1(name + ".bounded", "sigmoid", {b}), 0.5);
+      const TensorId beta = g_.op1(name + ".share", "sigmoid", {made("beta", {heads, group})});
+      y = g_.op1(name + ".core", "gated_delta_rule",
+                 {c, key, values, scaled("decay", dt, -1), beta}, chunk);
+    } else {
+      const TensorId rate = g_.op1(name + ".rate", "exp", {weight(name + ".log", {heads, group})});
+      y = g_.op1(
+          name + ".core", "state_scan",
+          {values, dt, scaled("decay", rate, -1), b, c, weight(name + ".skip", {heads, group})},
+          chunk);
+    }
     const Dim out = feature();
     return g_.op1(
         name + ".out", "einsum", {y, weight(name + ".out.weight", {heads, group, depth, out})},

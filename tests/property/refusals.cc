@@ -37,7 +37,8 @@ const std::map<std::string, std::string> kModels = {
      "vocab={7|17},ffn={10|21|44},tied={0|1},lora={0|0|2}"},
     {"mixtral",
      "mixtral:layers={1|2|3},heads={2|4},kv_heads={1|2},hidden={8|16},experts={2|4|5},seq={4|6},"
-     "vocab={13|20},ffn={8|15},weigh_inside={0|1}"},
+     "vocab={13|20},ffn={8|15},weigh_inside={0|1}"
+     "{||,full_every=2,delta_heads=2,delta_value_heads=4,delta_head_dim=3,delta_value_dim=2}"},
     {"nemotron_h",
      "nemotron_h:pattern={M*ME|ME*M-M|M*},hidden={16|24},heads=4,kv_heads=2,seq={5|6},vocab=19,"
      "ssm_heads={4|6},ssm_head_dim=4,ssm_groups=2,state=4,chunk={3|4},experts={4|5},expert_ffn=10,"

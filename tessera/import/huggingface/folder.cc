@@ -117,8 +117,8 @@ Status write_part(const TensorSource& source, const SourceArray& array, const Te
     buffer.resize(static_cast<size_t>(tile.volume() * bytes));
     TESSERA_TRY_VOID(read_reordered(source, array, view, tile, buffer.data()));
     const std::byte* data = buffer.data();
-    for (const ByteRange& range : byte_ranges(view.split_shape, bytes, view.box(tile))) {
-      TESSERA_TRY_VOID(writer.write(number, view.first * bytes + range.begin, range.bytes, data));
+    for (const ByteRange& range : view.ranges(view.box(tile), bytes)) {
+      TESSERA_TRY_VOID(writer.write(number, range.begin, range.bytes, data));
       data += range.bytes;
     }
     return {};
@@ -201,14 +201,16 @@ Result<ImportReport> import_huggingface(const ImportRequest& request) {
   TESSERA_TRY(std::string text, read_file(config));
   TESSERA_TRY(const HuggingFaceModel written, parse_huggingface_config(text, config));
   TESSERA_TRY_VOID(check_exact(written, config));
-  TESSERA_TRY_VOID(check_weights(written, config));
-  TESSERA_TRY(Model model, build_model(config, 1));
+  TESSERA_TRY(text, language_model_config(text, config));
+  std::string changed;
+  for (const auto& [key, value] : request.settings)
+    changed += fmt::format("{}{}={}", changed.empty() ? ":" : ",", key, value);
+  TESSERA_TRY(Model model, build_model(config + changed, 1));
   ImportReport report;
   report.notes = written.remarks;
   note_of_files(request.path, report.notes);
   TESSERA_TRY(const ModelArguments keys, keys_of_files(request.path, model, report.notes));
   if (!keys.empty()) {
-    std::string changed;
     for (const auto& [key, value] : keys)
       changed += fmt::format("{}{}={}", changed.empty() ? ":" : ",", key, value);
     TESSERA_TRY(text, change_huggingface_config(text, config, keys));
@@ -322,8 +324,7 @@ Status check_file(const std::string& spec) {
   if (file.empty()) return {};
   TESSERA_TRY(const std::string text, read_file(file));
   TESSERA_TRY(const HuggingFaceModel given, parse_huggingface_config(text, file));
-  TESSERA_TRY_VOID(check_exact(given, file));
-  return check_weights(given, file);
+  return check_exact(given, file);
 }
 
 }  // namespace

@@ -22,8 +22,10 @@ struct NameRow {
   std::string ours, theirs, layout = "";
   Blocks blocks = Blocks::kAll;
   std::string beside = "";  // the row applies only to models that also have this tensor
-  // Ends of the names of our tensors, of the same block, whose rows follow each other in their array.
+  // Ends of the names of our tensors, of the same block, whose rows follow each other in their array:
+  // once, or for each index of the dim `each`, which all of them have.
   std::vector<std::string> fused = {};
+  std::string each = "";
 };
 
 struct TypeNames {
@@ -87,8 +89,19 @@ std::vector<NameRow> llama_rows() {
   return rows;
 }
 
+// Returns the rules of Llama and its relatives. The language model of a file with images has its names
+// behind a prefix, which versions of transformers spell in two ways.
 HuggingFaceFiles llama_files() {
-  return {{}, {".rotary_emb.inv_freq"}, {{"lm_head.weight", "model.embed_tokens.weight", "tied"}}};
+  HuggingFaceFiles files = {{{"model.", "language_model.model."},
+                             {"model.", "model.language_model."},
+                             {"lm_head.", "language_model.lm_head."}},
+                            {".rotary_emb.inv_freq"},
+                            {{"lm_head.weight", "model.embed_tokens.weight", "tied"}}};
+  for (const char* part : {"vision_tower.", "vision_model.", "multi_modal_projector."}) {
+    files.unused.push_back(fmt::format("{}*", part));
+    files.unused.push_back(fmt::format("model.{}*", part));
+  }
+  return files;
 }
 
 constexpr const char* kOurMlp = "blocks.*.mlp.";
@@ -107,13 +120,30 @@ void add_fused_mlp(std::vector<NameRow>& rows) {
   rows.push_back({ours + "up.weight", theirs + "gate_up_proj.weight", "(2/2 ffn) hidden"});
   rows.push_back({ours + "down.weight", theirs + "down_proj.weight", std::string(kDown)});
 }
-// Adds the rows of experts that have three arrays each, of their router, and of a shared MLP.
-void add_experts(std::vector<NameRow>& rows) {
+// Adds the rows of experts that have three arrays each, of their router, and of a shared MLP, whose
+// scope is `shared`.
+void add_experts(std::vector<NameRow>& rows, const std::string& shared = "shared_experts.") {
   const std::string ours = "blocks.*.moe.", theirs = kTheirMlp;
   rows.push_back({ours + "router.weight", theirs + "gate.weight", "experts hidden"});
   rows.push_back({ours + "route.bias", theirs + "gate.e_score_correction_bias"});
-  add_mlp(rows, ours + "shared.", theirs + "shared_experts.");
+  add_mlp(rows, ours + "shared.", theirs + shared);
   add_mlp(rows, ours, theirs + "experts.#.");
+}
+
+// Adds the names of blocks that predict further tokens. Their token table and head are copies.
+void add_further(TypeNames& names) {
+  const std::string ours = "blocks.*.", theirs = "model.layers.*.";
+  for (const auto& [name, other] : {std::pair{ours + "token_norm", "enorm"},
+                                    {ours + "state_norm", "hnorm"},
+                                    {"final.*", "shared_head.norm"}})
+    names.rows.push_back({name + ".weight", theirs + other + ".weight"});
+  names.rows.push_back(
+      {ours + "token.weight", theirs + "eh_proj.weight", "hidden_out (1/2 hidden)"});
+  names.rows.push_back(
+      {ours + "state.weight", theirs + "eh_proj.weight", "hidden_out (2/2 hidden)"});
+  names.files.copies.push_back({theirs + "embed_tokens.weight", "model.embed_tokens.weight"});
+  names.files.copies.push_back({theirs + "shared_head.head.weight", "lm_head.weight"});
+  names.files.further = "eh_proj.weight";
 }
 
 // Returns the rows of norms of a block, by the ends of their names. A row of llama_rows() applies
@@ -200,6 +230,7 @@ TypeNames mixtures() {
   TypeNames names = decoder({"qwen3_moe", "glm4_moe"});
   add_mlp(names.rows, kOurMlp, kTheirMlp);
   add_experts(names.rows);
+  add_further(names);
   return names;
 }
 
@@ -217,13 +248,25 @@ TypeNames deepseek() {
       {ours + "kv_down.weight", both, "rank hidden", Blocks::kAll, "", first_products},
       {ours + "k_rope.weight", both, "head_dim hidden", Blocks::kAll, "", first_products},
       {ours + "kv_norm.weight", theirs + "kv_a_layernorm.weight"},
-      {ours + "k.weight", theirs + "kv_b_proj.weight", "(heads head_dim+attn.v.weight) rank"},
-      {ours + "v.weight", theirs + "kv_b_proj.weight",
-       "(heads attn.k.weight+value_dim|head_dim) rank"},
+      {ours + "k.weight",
+       theirs + "kv_b_proj.weight",
+       "(heads head_dim) rank",
+       Blocks::kAll,
+       "",
+       {"attn.k.weight", "attn.v.weight"},
+       "heads"},
+      {ours + "v.weight",
+       theirs + "kv_b_proj.weight",
+       "(heads value_dim|head_dim) rank",
+       Blocks::kAll,
+       "",
+       {"attn.k.weight", "attn.v.weight"},
+       "heads"},
       {ours + "out.weight", theirs + "o_proj.weight", "hidden (heads group value_dim|head_dim)"}};
   TypeNames names = decoder({"deepseek_v3"}, std::move(first));
   add_mlp(names.rows, kOurMlp, kTheirMlp);
   add_experts(names.rows);
+  add_further(names);
   return names;
 }
 
@@ -396,10 +439,54 @@ TypeNames mamba2() {
   return names;
 }
 
+// Returns the names of gated DeltaNets beside attention with a gate. Queries and gates are one array,
+// and so are the four products of a DeltaNet, and its two rates: all of them head by head.
+TypeNames qwen3_next() {
+  TypeNames names = decoder({"qwen3_next"});
+  std::vector<NameRow> first;
+  const auto row = [&](const std::string& ours, const std::string& theirs,
+                       std::string_view layout = "", const std::vector<std::string>& fused = {},
+                       const std::string& each = "") {
+    first.push_back({"blocks.*." + ours, "model.layers.*." + theirs, std::string(layout),
+                     Blocks::kAll, "", fused, each});
+  };
+  for (const auto& [name, number] : {std::pair{"q", 1}, std::pair{"gate", 2}}) {
+    const std::string rows = fmt::format("(heads group {}/2 head_dim)", number);
+    row(fmt::format("attn.{}.weight", name), "self_attn.q_proj.weight", rows + " hidden");
+    row(fmt::format("attn.{}.bias", name), "self_attn.q_proj.bias", rows);
+  }
+  const std::string theirs = "linear_attn.";
+  constexpr const char* kStates = "(heads state)";
+  constexpr const char* kValues = "(heads group head_dim)";
+  const std::vector<std::string> products = {"ssm.q.weight", "ssm.k.weight", "ssm.v.weight",
+                                             "ssm.z.weight"},
+                                 taps = {"ssm.q_conv.weight", "ssm.k_conv.weight",
+                                         "ssm.v_conv.weight"};
+  for (const auto& [name, dims] : {std::pair{"q", kStates}, std::pair{"k", kStates},
+                                   std::pair{"v", kValues}, std::pair{"z", kValues}}) {
+    row(fmt::format("ssm.{}.weight", name), theirs + "in_proj_qkvz.weight",
+        fmt::format("{} hidden", dims), products, "heads");
+    row(fmt::format("ssm.{}_conv.weight", name), theirs + "conv1d.weight",
+        fmt::format("{} 1 taps", dims), taps);
+  }
+  row("ssm.beta.weight", theirs + "in_proj_ba.weight", "(heads 1/2 group) hidden");
+  row("ssm.dt.weight", theirs + "in_proj_ba.weight", "(heads 2/2 group) hidden");
+  row("ssm.dt.bias", theirs + "dt_bias", kQueryHeads);
+  row("ssm.a_exp.weight", theirs + "A_log", kQueryHeads);
+  row("ssm.norm.weight", theirs + "norm.weight");
+  row("ssm.out.weight", theirs + "out_proj.weight", kOut);
+  row("moe.shared_gate.weight", "mlp.shared_expert_gate.weight", "1 hidden");
+  names.rows.insert(names.rows.begin(), first.begin(), first.end());
+  add_mlp(names.rows, kOurMlp, kTheirMlp);
+  add_experts(names.rows, "shared_expert.");
+  names.files.unused.emplace_back("mtp.*");  // layers that predict further tokens
+  return names;
+}
+
 const std::vector<TypeNames>& tables() {
-  static const std::vector<TypeNames> all = {gpt(),    llama(),   gemma(),    olmo2(),    glm4(),
-                                             phi3(),   mixtral(), mixtures(), deepseek(), gpt_oss(),
-                                             llama4(), mamba2(),  bert(),     vit(),      t5()};
+  static const std::vector<TypeNames> all = {
+      gpt(),      llama(),   gemma(),  olmo2(),  glm4(),       phi3(), mixtral(), mixtures(),
+      deepseek(), gpt_oss(), llama4(), mamba2(), qwen3_next(), bert(), vit(),     t5()};
   return all;
 }
 
@@ -410,8 +497,11 @@ const TypeNames* find_table(std::string_view type) {
   return nullptr;
 }
 
-// Returns the part of the name that the pattern's `*` matches, which must be a number, or "" if the
-// pattern has no `*`. Returns no value if name and pattern do not match.
+// The blocks that predict further tokens are called mtp_0, mtp_1, ... here.
+constexpr std::string_view kFurther = "mtp_";
+
+// Returns the part of the name that the pattern's `*` matches, which must be a number, also behind
+// kFurther, or "" if the pattern has no `*`. Returns no value if name and pattern do not match.
 std::optional<std::string> star_of(const std::string& pattern, const std::string& name) {
   const size_t star = pattern.find('*');
   if (star == std::string::npos)
@@ -420,7 +510,9 @@ std::optional<std::string> star_of(const std::string& pattern, const std::string
   if (name.size() <= head.size() + tail.size() || !name.starts_with(head) || !name.ends_with(tail))
     return std::nullopt;
   const std::string text = name.substr(head.size(), name.size() - head.size() - tail.size());
-  return parse_int(text) ? std::optional<std::string>(text) : std::nullopt;
+  const std::string_view digits =
+      std::string_view(text).substr(text.starts_with(kFurther) ? kFurther.size() : 0);
+  return parse_int(digits) ? std::optional<std::string>(text) : std::nullopt;
 }
 
 std::string replaced(std::string text, std::string_view what, const std::string& by) {
@@ -428,22 +520,26 @@ std::string replaced(std::string text, std::string_view what, const std::string&
   return at == std::string::npos ? text : text.replace(at, what.size(), by);
 }
 
-// Returns the number of the tensor's block in their names ("" outside the blocks) if the row
-// applies to the tensor, else no value.
-std::optional<std::string> block_in(const NameRow& row, const std::string& name, int64_t blocks,
-                                    const std::map<std::string, const Tensor*>& parameters) {
-  auto star = star_of(row.ours, name);
-  if (!star || star->empty()) return star;
+// The texts that stand for a block in our names and in theirs; "" outside the blocks.
+struct BlockNames {
+  std::string ours, theirs;
+};
+
+// Returns the names of the tensor's block if the row applies to the tensor, else no value. `blocks` is the
+// number of the model's numbered blocks, behind which they count those for further tokens.
+std::optional<BlockNames> block_in(const NameRow& row, const std::string& name, int64_t blocks,
+                                   const std::map<std::string, const Tensor*>& parameters) {
+  const auto star = star_of(row.ours, name);
+  if (!star) return std::nullopt;
+  if (star->empty()) return BlockNames{};
   if (!row.beside.empty() && !parameters.contains(replaced(row.beside, "*", *star)))
     return std::nullopt;
+  if (star->starts_with(kFurther))
+    return BlockNames{*star, std::to_string(blocks + *parse_int(star->substr(kFurther.size())))};
   const int64_t number = *parse_int(*star), half = blocks / 2;
-  switch (row.blocks) {
-    case Blocks::kAll: return star;
-    case Blocks::kFirstHalf: return number < half ? star : std::nullopt;
-    case Blocks::kSecondHalf:
-      return number >= half ? std::optional(std::to_string(number - half)) : std::nullopt;
-  }
-  return std::nullopt;
+  const bool second = row.blocks == Blocks::kSecondHalf;
+  if (row.blocks != Blocks::kAll && second != (number >= half)) return std::nullopt;
+  return BlockNames{*star, std::to_string(second ? number - half : number)};
 }
 
 using Parameters = std::map<std::string, const Tensor*>;
@@ -456,10 +552,10 @@ const Tensor& neighbour(const Tensor& tensor, const std::string& block, const st
   return *found->second;
 }
 
-// A tensor for which a view is made, the number of its block, and the model's parameters.
+// A tensor for which a view is made, its block, and the model's parameters.
 struct Placed {
   const Tensor& tensor;
-  const std::string& block;
+  const BlockNames& block;
   const Parameters& parameters;
 
   // Returns the number of the dim that a word names, or -1. A word "a|b" names the first of them
@@ -474,25 +570,8 @@ struct Placed {
   }
 };
 
-// Adds a split dim that joins our dim to dims of other tensors: "head_dim+attn.v.weight". A word that
-// names none of our dims is another tensor, of which the last dim counts.
-void add_joined(const std::string& word, const Placed& placed, TensorView& view) {
-  int64_t size = 0;
-  for (const std::string& each : split_text(word, '+')) {
-    const int dim = placed.dim(each);
-    if (dim >= 0) {
-      view.dims.push_back(dim);
-      view.starts.push_back(size);
-      size += placed.tensor.dims[static_cast<size_t>(dim)].size;
-    } else {
-      size += neighbour(placed.tensor, placed.block, each, placed.parameters).dims.back().size;
-    }
-  }
-  view.split_shape.push_back(size);
-}
-
 // Adds one dim of their array to the view. `text` is a dim of a layout without its brackets: "a",
-// "1", "a b", "1/3 a b" or "a b+other".
+// "1", "a b" or "1/3 a b".
 void add_dim(const std::string& text, const Placed& placed, TensorView& view) {
   int64_t size = 1;
   for (const std::string& word : split_text(text, ' ')) {
@@ -503,25 +582,31 @@ void add_dim(const std::string& text, const Placed& placed, TensorView& view) {
       view.dims.push_back(TensorView::kPart);
       view.split_shape.push_back(*parse_int(word.substr(slash + 1)));
     } else {
-      TESSERA_CHECK(word.find('+') != std::string::npos || placed.dim(word) >= 0,
-                    "{}: layout: dim '{}'", placed.tensor.name, word);
-      add_joined(word, placed, view);
+      const int dim = placed.dim(word);
+      TESSERA_CHECK(dim >= 0, "{}: layout: dim '{}'", placed.tensor.name, word);
+      view.starts.push_back(0);
+      view.dims.push_back(dim);
+      view.split_shape.push_back(placed.tensor.dims[static_cast<size_t>(dim)].size);
     }
     size *= view.split_shape.back();
   }
   view.array_shape.push_back(size);
 }
 
-// Counts the rows of other tensors that their array has too, before and after ours.
+// Counts the elements of other tensors that their array has too, before and after ours.
 void add_fused(const NameRow& row, const Placed& placed, TensorView& view) {
   int64_t of_row = 1, before = 0, all = 0;
   for (size_t d = 1; d < view.array_shape.size(); ++d) of_row *= view.array_shape[d];
   for (const std::string& name : row.fused) {
-    const Tensor& other = neighbour(placed.tensor, placed.block, name, placed.parameters);
+    const Tensor& other = neighbour(placed.tensor, placed.block.ours, name, placed.parameters);
     if (&other == &placed.tensor) before = all;
     all += other.elements();
   }
-  view.first = before;
+  const int each = placed.dim(row.each);
+  const int64_t times = row.each.empty() ? 1 : placed.tensor.dims[static_cast<size_t>(each)].size;
+  view.first = before / times;
+  view.run = placed.tensor.elements() / times;
+  view.period = all / times;
   view.array_shape[0] = all / of_row;
 }
 
@@ -541,7 +626,7 @@ TensorView make_view(const NameRow& row, const Placed& placed) {
   TensorView view;
   view.name = tensor.name;
   view.shape = tensor.shape();
-  const std::string name = replaced(row.theirs, "*", placed.block);
+  const std::string name = replaced(row.theirs, "*", placed.block.theirs);
   view.stacked = name.find('#') != std::string::npos;
   const int64_t arrays = view.stacked ? view.shape.front() : 1;
   for (int64_t i = 0; i < arrays; ++i)
@@ -567,6 +652,21 @@ Box TensorView::box(const Box& region) const {
     out.dims.push_back(place);
   }
   return out;
+}
+
+std::vector<ByteRange> TensorView::ranges(const Box& box, int64_t bytes_per_element) const {
+  std::vector<ByteRange> own = byte_ranges(split_shape, bytes_per_element, box);
+  if (period == 0) return own;
+  const int64_t length = run * bytes_per_element;
+  std::vector<ByteRange> all;
+  for (ByteRange left : own) {
+    while (left.bytes > 0) {
+      const int64_t inside = left.begin % length, bytes = std::min(left.bytes, length - inside);
+      all.push_back({(left.begin / length * period + first) * bytes_per_element + inside, bytes});
+      left = {left.begin + bytes, left.bytes - bytes};
+    }
+  }
+  return all;
 }
 
 bool TensorView::same_order() const {

@@ -11,9 +11,8 @@
 // for each index (each expert). If the layout is empty, their dims are our dims.
 //
 // Where the parts of a fused array have different sizes, the row names our tensors that follow each
-// other in it (NameRow::fused), or a word of the layout joins our dim to that of another tensor:
-// (heads head_dim+attn.v.weight) are, for each head, elements of our tensor and then those of the last
-// dim of attn.v.weight. In a|b the dim counts that our tensor has.
+// other in it (NameRow::fused), once or for each index of a dim, as for each head. In a|b the dim
+// counts that our tensor has.
 //
 // A TensorView is a row applied to one of our tensors: it describes our tensor as a strided view of
 // their arrays. Every element of their arrays belongs to exactly one of our tensors.
@@ -27,6 +26,7 @@
 #include "tessera/base/box.h"
 #include "tessera/base/result.h"
 #include "tessera/models/model.h"
+#include "tessera/state/source.h"
 
 namespace tessera {
 
@@ -41,18 +41,19 @@ struct TensorView {
   static constexpr int kPart = -1;
   std::vector<int64_t> split_shape;
   std::vector<int> dims;
-  // For each split dim, the first index that our tensor has: the number of a part, the place of our
-  // dim among dims of other tensors that it is joined to, else 0.
+  // For each split dim, the first index that our tensor has: the number of a part, else 0.
   std::vector<int64_t> starts;
-  // Where their array also has the rows of other tensors: how many elements come before ours. The
-  // split shape is that of our rows alone.
-  int64_t first = 0;
+  // Where their array also has the rows of other tensors, the split shape is that of our rows alone.
+  // Every `period` elements of their array then have a `run` of ours, from number `first` on.
+  int64_t first = 0, run = 0, period = 0;  // period 0: all elements are in the split shape
 
   bool stacked = false;  // they have one array for each index of our first dim
 
   // Returns where a region of our tensor is in their array, in split dims. If `stacked`, the index of
   // our first dim chooses the array and is not used here.
   Box box(const Box& region) const;
+  // Returns the ranges of their array that hold a box of split dims, in order.
+  std::vector<ByteRange> ranges(const Box& box, int64_t bytes_per_element) const;
   // Returns whether the elements of our tensor have the same order in their arrays.
   bool same_order() const;
 };
@@ -70,10 +71,10 @@ struct HuggingFaceFiles {
   // Other spellings of names, older or shorter: a text in a name of the table, and the text that
   // files may have in its place.
   std::vector<std::pair<std::string, std::string>> spellings;
-  // Ends of the names of arrays that no model needs.
+  // Ends of the names of arrays that no model needs, or beginnings, with a `*` behind them.
   std::vector<std::string> unused;
   // Arrays that may be in the files as copies of another array, `original`, unless a view has their
-  // name.
+  // name. A `*` in a name stands for the number of a block.
   struct Copy {
     std::string name, original;
     // The key of the family that is 1 if the model uses one array for both names, else 0. Empty:
@@ -89,6 +90,9 @@ struct HuggingFaceFiles {
     std::string key, role, text;
   };
   std::vector<Token> tokens = {};
+  // The end of the name of an array that only blocks for further tokens have, or "". The arrays of such
+  // a block are left out unless the model has the block.
+  std::string further = "";
 };
 // Returns the rules of the files of a model's type, or null if no type with a table computes it.
 const HuggingFaceFiles* huggingface_files(const Model& model);

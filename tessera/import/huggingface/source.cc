@@ -46,7 +46,7 @@ const SourceArray* find_original(const TensorSource& files, const std::string& n
   if (const SourceArray* array = find_spelt(files, name, rules)) return array;
   for (const HuggingFaceFiles::Copy& copy : rules.copies) {
     if (copy.original != name || of_the_model.contains(copy.name)) continue;
-    if (const SourceArray* array = files.find(copy.name)) return array;
+    if (const SourceArray* array = find_spelt(files, copy.name, rules)) return array;
   }
   return nullptr;
 }
@@ -116,12 +116,9 @@ class HuggingFaceSource : public TensorSource {
   Status check_rest() const {
     for (const SourceArray& array : files_->arrays()) {
       if (used_.contains(array.name)) continue;
-      const bool unused =
-          std::any_of(rules_.unused.begin(), rules_.unused.end(),
-                      [&](const std::string& end) { return array.name.ends_with(end); });
+      if (is_unused(array.name)) continue;
       const auto copy = std::find_if(rules_.copies.begin(), rules_.copies.end(),
-                                     [&](const auto& one) { return one.name == array.name; });
-      if (unused) continue;
+                                     [&](const auto& one) { return is_copy(array, one); });
       if (copy == rules_.copies.end()) {
         return error(array.name, fmt::format("expected only arrays of the model that config.json "
                                              "describes, found {} of shape {}",
@@ -162,6 +159,30 @@ class HuggingFaceSource : public TensorSource {
     std::vector<SourceArray> parts;  // their arrays, with the view's split shape
   };
 
+  // Returns whether no model needs an array of this name, or it belongs to a block for further tokens that
+  // the model does not have.
+  bool is_unused(const std::string& name) const {
+    const auto is_that = [&](const std::string& part) {
+      return part.ends_with('*') ? name.starts_with(part.substr(0, part.size() - 1))
+                                 : name.ends_with(part);
+    };
+    if (std::any_of(rules_.unused.begin(), rules_.unused.end(), is_that)) return true;
+    if (rules_.further.empty()) return false;
+    // The block is what stands in front of one of the dots.
+    for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+      const std::string sign = name.substr(0, dot + 1) + rules_.further;
+      if (files_->find(sign) != nullptr && !of_the_model_.contains(sign)) return true;
+    }
+    return false;
+  }
+
+  bool is_copy(const SourceArray& array, const HuggingFaceFiles::Copy& copy) const {
+    const size_t star = copy.name.find('*');
+    if (star == std::string::npos) return find_spelt(*files_, copy.name, rules_) == &array;
+    const std::string_view end = std::string_view(copy.name).substr(star + 1);
+    return array.name.starts_with(copy.name.substr(0, star)) && array.name.ends_with(end);
+  }
+
   tl::unexpected<Error> error(const std::string& array, const std::string& message) const {
     return invalid_input(
         fmt::format("{}: '{}': {}", where(), short_line(array), short_line(message)));
@@ -171,12 +192,11 @@ class HuggingFaceSource : public TensorSource {
   // the whole array that hold the same elements, so that a source need not know of parts.
   Status read_box(const TensorView& view, const SourceArray& part, const Box& box, DType dtype,
                   std::byte* out) const {
-    if (Box::whole(view.array_shape).volume() == Box::whole(part.shape).volume())
-      return files_->read(part, box, dtype, out);
+    if (view.period == 0) return files_->read(part, box, dtype, out);
     SourceArray whole = part;
     whole.shape = view.array_shape;
-    for (const ByteRange& range : byte_ranges(part.shape, 1, box)) {
-      for (const Box& each : boxes_of_range(whole.shape, view.first + range.begin, range.bytes)) {
+    for (const ByteRange& range : view.ranges(box, 1)) {
+      for (const Box& each : boxes_of_range(whole.shape, range.begin, range.bytes)) {
         TESSERA_TRY_VOID(files_->read(whole, each, dtype, out));
         out += each.volume() * dtype_bytes(dtype);
       }
@@ -225,7 +245,7 @@ class HuggingFaceSource : public TensorSource {
   // Checks that an array that the model does not have, because the model uses `copy.original` in
   // its place, has the same values as the original. If not, the files belong to another model.
   Status check_copy(const SourceArray& array, const HuggingFaceFiles::Copy& copy) const {
-    const SourceArray* other = find_spelt(*files_, copy.original, rules_);
+    const SourceArray* other = find_original(*files_, copy.original, rules_, of_the_model_);
     if (other == nullptr || other->shape != array.shape) {
       return error(array.name, fmt::format("expected the shape of {}, found {}", copy.original,
                                            shape_text(array.shape)));
@@ -263,7 +283,7 @@ Result<ModelArguments> keys_of_arrays(const std::string& path, const Model& mode
   TESSERA_TRY(const auto files, open_safetensors(huggingface_weights(path)));
   for (const HuggingFaceFiles::Copy& copy : rules->copies) {
     if (copy.key.empty()) continue;
-    const SourceArray *array = files->find(copy.name),
+    const SourceArray *array = find_spelt(*files, copy.name, *rules),
                       *original = find_spelt(*files, copy.original, *rules);
     bool one = array == nullptr || original == nullptr;
     if (!one && array->shape == original->shape) {

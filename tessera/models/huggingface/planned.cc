@@ -1,6 +1,5 @@
-// The rows of decoders that are read but not written. Most are approximated: a row says in a
-// sentence what our models have in place of theirs. Those that are exact have no counterparts of
-// their arrays (ModelType::unnamed).
+// The rows of decoders that are read but not written, because they are approximated: a row says in a
+// sentence what our models have in place of theirs.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -78,7 +77,7 @@ void read_deepseek_v2(ConfigReader& reader) {
 }
 
 ModelType deepseek_v2() {
-  return {"deepseek_v2", "mixtral", "DeepseekV2ForCausalLM",
+  return {"deepseek_v2", "mixtral", "",
           with(deepseek_rows(), {near("topk_method", {"\"greedy\"", "\"group_limited_greedy\""},
                                       "experts are chosen greedily (topk_method {})")}),
           read_deepseek_v2};
@@ -89,7 +88,7 @@ ModelType deepseek_v2() {
 ModelType nemotron() {
   std::vector<ConfigRow> rows = decoder_rows();
   std::erase_if(rows, [](const ConfigRow& row) { return row.theirs == "rms_norm_eps"; });
-  return {"nemotron", "llama", "NemotronForCausalLM",
+  return {"nemotron", "llama", "",
           with(std::move(rows), {real("norm_eps", "eps"), same_or_null("head_dim", "head_dim"),
                                  attention_bias(), implied("gated", "0"),
                                  always_near("norms are RMS norms, not layer norms with biases")}),
@@ -98,12 +97,6 @@ ModelType nemotron() {
 
 }  // namespace
 
-std::vector<ModelType> planned_decoders() {
-  std::vector<ModelType> types = {deepseek_v2(), nemotron()};
-  for (ModelType& type : types) {
-    if (type.unnamed.empty()) type.unnamed = "the names and layouts of its arrays";
-  }
-  return types;
-}
+std::vector<ModelType> planned_decoders() { return {deepseek_v2(), nemotron()}; }
 
 }  // namespace tessera::huggingface

@@ -26,9 +26,6 @@ struct HuggingFaceModel {
   std::vector<PlannedKey> planned = {};
   // Plain sentences about what transformers leaves out too. The model is exact nevertheless.
   std::vector<std::string> remarks = {};
-  // A noun phrase for a part that is missing for reading and writing weights of the type: "the names
-  // and layouts of its arrays". Empty: nothing is missing.
-  std::string unnamed = {};
   // The dtype that the file gives its weights (`dtype` or `torch_dtype`, also in text_config), or
   // none if it names none that a run computes in.
   std::optional<DType> stored_dtype = {};

@@ -250,15 +250,7 @@ std::vector<ConfigRow> two_widths() {
 }
 
 // Reads which layers of Qwen 3 have no experts. Layers at the beginning are exact.
-void read_qwen3_moe(ConfigReader& reader) {
-  read_rotary(reader);
-  const json uses = reader.value("use_sliding_window"), window = reader.value("sliding_window");
-  if (!uses.is_boolean()) return reader.unsupported("use_sliding_window", uses, "true, false");
-  if (uses.get<bool>())
-    add_window(window, reader);
-  else
-    reader.given("max_window_layers");
-  read_experts(reader);
+void read_dense_layers(ConfigReader& reader) {
   const json dense = reader.value("mlp_only_layers");
   if (dense.is_null() || dense.empty()) return;
   if (!dense.is_array())
@@ -274,7 +266,7 @@ void read_qwen3_moe(ConfigReader& reader) {
   }
 }
 
-std::string write_qwen3_moe(const Keys& keys, OrderedJson& out) {
+std::string write_dense_layers(const Keys& keys, OrderedJson& out) {
   const auto dense = number(of(keys, "dense_layers")).get<int64_t>();
   if (dense > 0 && of(keys, "experts_every") != "1") {
     return fmt::format("dense_layers=0 beside experts_every={}, found {}",
@@ -282,10 +274,27 @@ std::string write_qwen3_moe(const Keys& keys, OrderedJson& out) {
   }
   out["mlp_only_layers"] = OrderedJson::array();
   for (int64_t i = 0; i < dense; ++i) out["mlp_only_layers"].push_back(i);
+  return "";
+}
+
+void read_qwen3_moe(ConfigReader& reader) {
+  read_rotary(reader);
+  const json uses = reader.value("use_sliding_window"), window = reader.value("sliding_window");
+  if (!uses.is_boolean()) return reader.unsupported("use_sliding_window", uses, "true, false");
+  if (uses.get<bool>()) {
+    add_window(window, reader);
+  } else {
+    reader.given("max_window_layers");
+  }
+  read_experts(reader);
+  read_dense_layers(reader);
+}
+
+std::string write_qwen3_moe(const Keys& keys, OrderedJson& out) {
   out["use_sliding_window"] = !window_of(keys).is_null();
   out["sliding_window"] = window_of(keys);
   write_balance(keys, out);
-  return "";
+  return write_dense_layers(keys, out);
 }
 
 ModelType qwen3_moe() {
@@ -303,6 +312,70 @@ ModelType qwen3_moe() {
       {"theta", "rope_scaling", "window", "balance", "dense_layers"}};
 }
 
+// Adds the distance of the layers that have full attention, the first of which gives it.
+void add_full_every(const std::vector<bool>& full, ConfigReader& reader) {
+  const auto first = std::find(full.begin(), full.end(), true);
+  if (first == full.end()) return;
+  const int64_t every = first - full.begin() + 1;
+  reader.add("full_every", fmt::format("{}", every));
+  if (full != each_of(static_cast<int64_t>(full.size()), every)) {
+    reader.approximate(
+        fmt::format("every {}th block attends to all tokens, not those of layer_types", every));
+  }
+}
+
+// Returns the list layer_types of layers at equal distances with full attention among `other` ones.
+Texts types_of_every(const Keys& keys, const char* other) {
+  const auto layers = number(of(keys, "layers")).get<int64_t>(),
+             every = number(of(keys, "full_every")).get<int64_t>();
+  Texts types;
+  for (const bool full : each_of(layers, every))
+    types.emplace_back(full ? "full_attention" : other);
+  return types;
+}
+
+// Reads Qwen 3 Next. The last of every full_attention_interval layers attends to all tokens, the
+// others have a DeltaNet.
+void read_qwen3_next(ConfigReader& reader) {
+  read_partial_rotary(reader, "0.25");
+  read_experts(reader);
+  read_dense_layers(reader);
+  const json interval = reader.value("full_attention_interval", "4");
+  if (!interval.is_number_integer() || interval < 1)
+    return reader.unsupported("full_attention_interval", interval, "1, 2, ...");
+  const std::vector<bool> otherwise = each_of(reader.count("layers"), interval.get<int64_t>());
+  add_full_every(full_layers("linear_attention", otherwise, reader), reader);
+}
+
+std::string write_qwen3_next(const Keys& keys, OrderedJson& out) {
+  if (of(keys, "delta_heads") == "0") return "delta_heads above 0, found 0";
+  out["layer_types"] = types_of_every(keys, "linear_attention");
+  write_balance(keys, out);
+  return write_dense_layers(keys, out);
+}
+
+ModelType qwen3_next() {
+  return {
+      "qwen3_next",
+      "mixtral",
+      "Qwen3NextForCausalLM",
+      with(two_widths(),
+           {head_dim(), attention_bias(), must_be("use_sliding_window", {"false"}, "false"),
+            implied("qk_norm", "1"), implied("norms_shifted", "1"), implied("attn_gate", "1"),
+            same("linear_num_key_heads", "delta_heads"),
+            same("linear_num_value_heads", "delta_value_heads"),
+            same("linear_key_head_dim", "delta_head_dim"),
+            same("linear_value_head_dim", "delta_value_dim"),
+            same("linear_conv_kernel_dim", "delta_conv"), same("num_experts", "experts"),
+            same("num_experts_per_tok", "top_k"), boolean("norm_topk_prob", "normalize"),
+            same("decoder_sparse_step", "experts_every"),
+            same("shared_expert_intermediate_size", "shared_ffn"), implied("shared_gate", "1")}),
+      read_qwen3_next,
+      write_qwen3_next,
+      spell_partial_rotary,
+      {"theta", "rope_scaling", "rotary_dim", "balance", "dense_layers", "full_every"}};
+}
+
 // Reads the shared MLP, as wide as n_shared_experts experts, and layers that predict further tokens,
 // which transformers does not build either.
 void read_shared(ConfigReader& reader) {
@@ -315,8 +388,8 @@ void read_shared(ConfigReader& reader) {
   const json further = reader.value("num_nextn_predict_layers", "0");
   if (!further.is_null() && further != 0) {
     reader.remark(
-        fmt::format("layers that predict further tokens are left out, as in transformers "
-                    "(num_nextn_predict_layers {})",
+        fmt::format("layers that predict further tokens are left out, as in transformers, unless "
+                    "the model's keys say mtp={}",
                     further.dump()));
   }
 }
@@ -327,7 +400,7 @@ std::string write_shared(const Keys& keys, OrderedJson& out) {
   if (shared % width != 0)
     return fmt::format("shared_ffn as a multiple of ffn={}, found {}", width, shared);
   out["n_shared_experts"] = shared / width;
-  out["num_nextn_predict_layers"] = 0;
+  out["num_nextn_predict_layers"] = number(of(keys, "mtp"));
   return "";
 }
 
@@ -342,7 +415,7 @@ std::vector<ConfigRow> sigmoid_rows() {
 }
 
 const Texts& sigmoid_keys() {
-  static const Texts keys = {"theta", "rope_scaling", "shared_ffn", "balance"};
+  static const Texts keys = {"theta", "rope_scaling", "shared_ffn", "balance", "mtp", "mtp_loss"};
   return keys;
 }
 
@@ -477,13 +550,13 @@ void read_llama4(ConfigReader& reader) {
   }
   add_unturned(reader);
   const json chunk = reader.value("attention_chunk_size"),
-             tuned = reader.value("attn_temperature_tuning"), floor = reader.value("floor_scale");
-  reader.given("attn_scale");
-  if (tuned == true && !reader.get("unturned_every").empty()) {
+             tuned = reader.value("attn_temperature_tuning"), floor = reader.value("floor_scale"),
+             rise = reader.value("attn_scale");
+  // Published files also have a number in place of true.
+  const bool rises = tuned == true || (tuned.is_number() && tuned != 0);
+  if (rises && !reader.get("unturned_every").empty()) {
     reader.add("scores_rise_at", reader.text_of("floor_scale", floor));
-    reader.add_for_planning(
-        "scores_rise_at", "0",
-        "queries are not scaled by their position (attn_temperature_tuning true)");
+    reader.add("scores_rise", reader.text_of("attn_scale", rise));
   }
   if (chunk.is_null()) return;
   if (!chunk.is_number_integer() || chunk < 2)
@@ -493,30 +566,20 @@ void read_llama4(ConfigReader& reader) {
       full_layers("chunked_attention", each_of(layers, unturned), reader);
   if (std::count(full.begin(), full.end(), true) == layers) return;
   reader.add("chunk", chunk.dump());
-  const auto first = std::find(full.begin(), full.end(), true);
-  if (first == full.end()) return;
-  const int64_t every = first - full.begin() + 1;
-  reader.add("full_every", fmt::format("{}", every));
-  if (full != each_of(layers, every)) {
-    reader.approximate(
-        fmt::format("every {}th block attends to all tokens, not those of layer_types", every));
-  }
+  add_full_every(full, reader);
 }
 
 std::string write_llama4(const Keys& keys, OrderedJson& out) {
   const bool rises = of(keys, "scores_rise_at") != "0", chunks = of(keys, "chunk") != "0";
-  if (!rises && of(keys, "unturned_every") != "0" && real_of(keys, "seq") >= 8192)
-    return "scores_rise_at above 0, found 0";
   write_unturned(keys, out);
   write_balance(keys, out);
   out["attn_temperature_tuning"] = rises;
-  if (rises) out["floor_scale"] = number(of(keys, "scores_rise_at"));
+  if (rises) {
+    out["floor_scale"] = number(of(keys, "scores_rise_at"));
+    out["attn_scale"] = real_of(keys, "scores_rise");
+  }
   out["attention_chunk_size"] = chunks ? number(of(keys, "chunk")) : json(nullptr);
-  Texts types;
-  const auto every = number(of(keys, "full_every")).get<int64_t>();
-  for (const bool full : each_of(number(of(keys, "layers")).get<int64_t>(), every))
-    types.emplace_back(full || !chunks ? "full_attention" : "chunked_attention");
-  out["layer_types"] = types;
+  out["layer_types"] = types_of_every(keys, chunks ? "chunked_attention" : "full_attention");
   return "";
 }
 
@@ -546,8 +609,8 @@ ModelType llama4() {
       read_llama4,
       write_llama4,
       spell_rotary,
-      {"theta", "rope_scaling", "unturned_every", "scores_rise_at", "chunk", "full_every",
-       "balance"}};
+      {"theta", "rope_scaling", "unturned_every", "scores_rise_at", "scores_rise", "chunk",
+       "full_every", "balance"}};
 }
 
 // ---- state space
@@ -606,9 +669,9 @@ ModelType mamba2() {
 }  // namespace
 
 std::vector<ModelType> recent_decoders() {
-  std::vector<ModelType> types = {phi3(),     olmo2(),   smollm3(),   gemma2(),
-                                  gemma3(),   glm4(),    qwen3_moe(), deepseek_v3(),
-                                  glm4_moe(), gpt_oss(), llama4(),    mamba2()};
+  std::vector<ModelType> types = {phi3(),   olmo2(),     smollm3(),     gemma2(),   gemma3(),
+                                  glm4(),   qwen3_moe(), deepseek_v3(), glm4_moe(), gpt_oss(),
+                                  llama4(), mamba2(),    qwen3_next()};
   // The row of a padding token would not be trained, and its default may lie outside of the table.
   for (ModelType& type : types) type.also = {{"pad_token_id", nullptr}};
   return types;

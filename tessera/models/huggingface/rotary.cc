@@ -18,7 +18,8 @@ struct RotaryType {
 };
 constexpr const char* kFirstPositions = "original_max_position_embeddings";
 // Scalings that are read but not computed: the frequencies stay as they are without scaling.
-constexpr std::array kUnscaledTypes{"dynamic", "longrope", "su"};
+constexpr std::array kUnscaledTypes{"dynamic"};
+constexpr std::array kLongTypes{"longrope", "su"};  // the first is written
 constexpr const char* kYarn = "yarn";
 const std::vector<RotaryType>& rotary_types() {
   static const std::vector<RotaryType> types = {
@@ -45,8 +46,8 @@ const Texts& settings() {
 // Returns the number of positions of the first training, which may be outside the object `rotary`. If
 // it is missing, it is that of all positions.
 json first_positions(const json& rotary, ConfigReader& reader) {
-  const json* outside = reader.given(kFirstPositions);
-  if (outside != nullptr && !outside->is_null()) return *outside;
+  json outside = reader.value(kFirstPositions, "null");
+  if (!outside.is_null()) return outside;
   const json inside = rotary.value(kFirstPositions, json(nullptr));
   return inside.is_null() ? number(reader.get("seq")) : inside;
 }
@@ -111,6 +112,42 @@ void add_yarn(const json& rotary, ConfigReader& reader) {
              fmt::format("{}", scores * scores / std::sqrt(static_cast<double>(width))));
 }
 
+// Returns the numbers of a list joined by '-', or "" if it is no list of numbers.
+std::string joined(const json& list) {
+  Texts numbers;
+  for (const json& each : list.is_array() ? list : json::array()) {
+    if (!each.is_number()) return "";
+    numbers.push_back(fmt::format("{}", each.get<double>()));
+  }
+  return join(numbers, "-");
+}
+
+// Returns the factor of turned elements that LongRoPE gives a model whose positions are `factor` times as
+// many as `first` (Ding et al. 2024, arXiv 2402.13753, as transformers computes it).
+double long_amplitude(double factor, double first) {
+  return factor <= 1 ? 1 : std::sqrt(1 + std::log(factor) / std::log(first));
+}
+
+// Adds our key rope_factors, which has the factors of short and of long sequences.
+void add_factors(const json& rotary, ConfigReader& reader) {
+  const std::string few = joined(rotary.value("short_factor", json())),
+                    many = joined(rotary.value("long_factor", json()));
+  const json first = first_positions(rotary, reader), factor = rotary.value("factor", json()),
+             given = rotary.value("attention_factor", json());
+  if (few.empty() || many.empty() || !first.is_number_integer() || first < 2) {
+    return reader.fail(fmt::format(
+        "rope_parameters: expected lists short_factor and long_factor of numbers and {} of at "
+        "least 2",
+        kFirstPositions));
+  }
+  const auto positions = first.get<double>();
+  const double times = factor.is_number() ? factor.get<double>()
+                                          : number(reader.get("seq")).get<double>() / positions;
+  const double amplitude =
+      given.is_number() ? given.get<double>() : long_amplitude(times, positions);
+  reader.add("rope_factors", fmt::format("{}/{}/{}/{}", first.dump(), amplitude, few, many));
+}
+
 // Reads the scaling of rope_parameters.
 void read_scaling(const json& rotary, ConfigReader& reader) {
   reader.name_unknown(rotary, "rope_parameters.", settings());
@@ -123,6 +160,10 @@ void read_scaling(const json& rotary, ConfigReader& reader) {
   }
   known.push_back(fmt::format("\"{}\"", kYarn));
   if (type == kYarn) return add_yarn(rotary, reader);
+  for (const char* name : kLongTypes) {
+    known.push_back(fmt::format("\"{}\"", name));
+    if (type == name) return add_factors(rotary, reader);
+  }
   for (const char* name : kUnscaledTypes) {
     known.push_back(fmt::format("\"{}\"", name));
     if (type == name) {
@@ -177,7 +218,12 @@ void add_partial(const json& part, ConfigReader& reader) {
     reader.approximate(fmt::format("{} elements of a head are turned, not {}", turned + 1, turned));
     ++turned;
   }
-  if (turned != width) reader.add("rotary_dim", fmt::format("{}", turned));
+  if (turned == width) return;
+  reader.add("rotary_dim", fmt::format("{}", turned));
+  if (!reader.get("score_scale").empty()) {
+    reader.approximate(
+        "elements that positions do not turn have YaRN's factor too, as those that are turned");
+  }
 }
 
 }  // namespace
@@ -238,11 +284,28 @@ OrderedJson yarn_of(const Texts& values, const Keys& keys) {
   return out;
 }
 
+// Returns LongRoPE's settings, which rope_factors of ours has.
+OrderedJson factors_of(const Keys& keys) {
+  const Texts parts = split_text(of(keys, "rope_factors"), '/');
+  OrderedJson out = {{"rope_type", kLongTypes[0]}};
+  for (const auto& [key, part] : {std::pair{"short_factor", 2}, std::pair{"long_factor", 3}}) {
+    for (const std::string& each : split_text(parts[static_cast<size_t>(part)], '-'))
+      out[key].push_back(number(each).get<double>());
+  }
+  out[kFirstPositions] = number(parts[0]);
+  const double first = out[kFirstPositions].get<double>(),
+               amplitude = number(parts[1]).get<double>();
+  if (amplitude != long_amplitude(real_of(keys, "seq") / first, first))
+    out["attention_factor"] = amplitude;
+  return out;
+}
+
 }  // namespace
 
 void spell_rotary(const Keys& keys, OrderedJson& out) {
   const double theta = number(of(keys, "theta")).get<double>();
   OrderedJson parameters = {{"rope_type", "default"}};
+  if (of(keys, "rope_factors") != "1") parameters = factors_of(keys);
   const Texts values = split_text(of(keys, "rope_scaling"), '-');
   if (values.size() == 5) parameters = yarn_of(values, keys);
   for (const RotaryType& type : rotary_types()) {
@@ -256,7 +319,15 @@ void spell_rotary(const Keys& keys, OrderedJson& out) {
     }
   }
   out["rope_theta"] = theta;
-  if (parameters.size() > 1) {
+  if (of(keys, "rope_factors") != "1") {
+    // Phi 3 has the number of positions outside in both versions, and version 4 knows the type by its old
+    // name and refuses further keys.
+    out[kFirstPositions] = parameters[kFirstPositions];
+    out["rope_scaling"] = parameters;
+    out["rope_scaling"].erase(kFirstPositions);
+    out["rope_scaling"].erase("rope_type");
+    out["rope_scaling"]["type"] = kLongTypes[0];
+  } else if (parameters.size() > 1) {
     out["rope_scaling"] = parameters;
   } else {
     out.erase("rope_scaling");
@@ -265,8 +336,9 @@ void spell_rotary(const Keys& keys, OrderedJson& out) {
   out["rope_parameters"] = std::move(parameters);
 }
 
-bool yarn_says(const Keys& keys, std::string_view key) {
+bool rotary_says(const Keys& keys, std::string_view key) {
   const auto scaling = keys.find("rope_scaling");
+  if (key == "rope_factors") return true;
   return key == "score_scale" && scaling != keys.end() &&
          split_text(scaling->second, '-').size() == 5;
 }

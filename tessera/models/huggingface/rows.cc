@@ -183,7 +183,6 @@ Result<HuggingFaceModel> ConfigReader::finish(const ModelType& type) {
   if (!error_.empty()) return invalid_input(error_);
   model_.type = type.name;
   model_.family = type.family;
-  model_.unnamed = type.unnamed;
   return std::move(model_);
 }
 

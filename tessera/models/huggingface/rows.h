@@ -120,7 +120,8 @@ class ConfigReader {
 
 // A model type: its rows, and functions for what the rows cannot express.
 struct ModelType {
-  std::string name, family, architecture;
+  std::string name, family;
+  std::string architecture;  // "": the type is read and never written
   std::vector<ConfigRow> rows;
   void (*read)(ConfigReader& reader) = nullptr;
   // Adds to `out` what rows do not express. Returns "", or what the type would need of our keys.
@@ -129,8 +130,6 @@ struct ModelType {
   void (*spell)(const Keys& keys, OrderedJson& out) = nullptr;
   Texts own = {};         // keys of ours that the functions handle, in addition to the rows
   OrderedJson also = {};  // keys that are written as they are
-  // As HuggingFaceModel::unnamed. No config.json of a type with such a text is written.
-  std::string unnamed = {};
 };
 
 // Returns all model types, in the order in which they are tried for writing.
@@ -162,8 +161,8 @@ void spell_partial_rotary(const Keys& keys, OrderedJson& out);
 // Returns the factor that YaRN gives queries and keys for positions that are `factor` times as many
 // (Peng et al. 2023, arXiv 2309.00071, section 3.4), with the weight `weight` of its logarithm.
 double yarn_factor(double factor, double weight = 1);
-// Returns whether the settings of YaRN say the value of our key.
-bool yarn_says(const Keys& keys, std::string_view key);
+// Returns whether the settings that spell_rotary() writes say the value of our key beside rope_scaling.
+bool rotary_says(const Keys& keys, std::string_view key);
 // Adds the window to our keys. Null means that there is no window.
 void add_window(const json& window, ConfigReader& reader);
 // Reads rotary positions, and a window that all layers have.

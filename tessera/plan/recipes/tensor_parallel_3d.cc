@@ -31,7 +31,7 @@ class Rows {
     const std::vector<std::string> wanted = wanted_axes(features, product, between);
     std::map<std::ptrdiff_t, std::vector<OpId>> by_depth;
     for (const Op& op : blocks_.graph.ops()) {
-      if (blocks_.holds(op))
+      if (blocks_.holds(op) && op.annotation.find("batch") >= 0)
         by_depth[std::count(op.path.begin(), op.path.end(), '.')].push_back(op.id);
     }
     for (const auto& [depth, ops] : by_depth) {

@@ -130,13 +130,31 @@ double yarn_frequency(double frequency, double theta, int64_t pair, int64_t pair
 
 // Returns the angle of an element (position, i) of rotary tables [seq, d/2]: position
 // times frequency i. The frequency is theta^(-2 i / d), where theta is init.value, scaled
-// by scaled_frequency().
+// by scaled_frequency(). Where the sizes are (0, amplitude, factor of each frequency), all in units of
+// 1e-15, frequencies are divided by their factor.
+constexpr double kFactorUnit = 1e15;
+bool has_factors(const Init& init) { return !init.sizes.empty() && init.sizes[0] == 0; }
 double rotary_angle(const Init& init, int64_t position, int64_t pair, int64_t pairs) {
   const double frequency =
       std::pow(init.value, -static_cast<double>(pair) / static_cast<double>(pairs));
+  if (has_factors(init)) {
+    const auto factor = static_cast<double>(init.sizes[static_cast<size_t>(pair) + 2]);
+    return static_cast<double>(position) * frequency / (factor / kFactorUnit);
+  }
   return static_cast<double>(position) *
          (init.sizes.size() == 5 ? yarn_frequency(frequency, init.value, pair, pairs, init.sizes)
                                  : scaled_frequency(frequency, init.sizes));
+}
+
+// Returns the factor of all elements of rotary tables.
+double rotary_amplitude(const Init& init) {
+  return has_factors(init) ? static_cast<double>(init.sizes[1]) / kFactorUnit : 1;
+}
+
+// Returns element `row` of a table of ones that rise: 1 + value ln(1 + floor((row + 1) / size)).
+double risen(const Init& init, int64_t row) {
+  const int64_t rises = (row + 1) / init.sizes[0];
+  return 1 + init.value * std::log1p(static_cast<double>(rises));
 }
 
 // Returns T5's bucket of a distance (key - query). Small distances have a bucket each; larger ones
@@ -261,7 +279,10 @@ void initialise(const Tensor& tensor, const Box& region, uint64_t seed, const ke
       case Init::Kind::kWindowRegions:
       case Init::Kind::kNone: break;
       case Init::Kind::kZeros: std::fill_n(out, n, 0.0); break;
-      case Init::Kind::kOnes: std::fill_n(out, n, 1.0); break;
+      case Init::Kind::kOnes:
+        std::fill_n(out, n, 1.0);
+        for (int64_t i = 0; i < n && !init.sizes.empty(); ++i) out[i] = risen(init, first + i);
+        break;
       case Init::Kind::kConstant: std::fill_n(out, n, init.value); break;
       case Init::Kind::kNormal:
       case Init::Kind::kUniform: random_row(init, philox, first, n, out); break;
@@ -269,7 +290,8 @@ void initialise(const Tensor& tensor, const Box& region, uint64_t seed, const ke
       case Init::Kind::kRotarySin:
         for (int64_t i = 0; i < n; ++i) {
           const double angle = rotary_angle(init, first / last, first % last + i, last);
-          out[i] = init.kind == Init::Kind::kRotaryCos ? std::cos(angle) : std::sin(angle);
+          out[i] = rotary_amplitude(init) *
+                   (init.kind == Init::Kind::kRotaryCos ? std::cos(angle) : std::sin(angle));
         }
         break;
     }

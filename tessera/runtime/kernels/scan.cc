@@ -29,10 +29,6 @@
 namespace tessera::kernels {
 namespace {
 
-at::Tensor wide(const Array& array) {
-  return tensor_of(array).to(array.dtype == DType::kFloat64 ? at::kDouble : at::kFloat);
-}
-
 // ---- state_scan
 // The operands of a scan, with the dim of the sequence (S) moved after the dims of the heads.
 struct Scan {
@@ -40,12 +36,12 @@ struct Scan {
   int64_t chunk = 1, seq = 0;
 
   Scan(const std::vector<Array>& inputs, size_t first, int64_t chunk_size)
-      : x(wide(inputs[first]).permute({0, 2, 3, 1, 4})),
-        dt(wide(inputs[first + 1]).permute({0, 2, 3, 1})),
-        a(wide(inputs[first + 2]).unsqueeze(-1)),
-        b(wide(inputs[first + 3]).permute({0, 2, 1, 3}).unsqueeze(2)),
-        c(wide(inputs[first + 4]).permute({0, 2, 1, 3}).unsqueeze(2)),
-        d(wide(inputs[first + 5]).unsqueeze(-1).unsqueeze(-1)),
+      : x(at_least_float(inputs[first]).permute({0, 2, 3, 1, 4})),
+        dt(at_least_float(inputs[first + 1]).permute({0, 2, 3, 1})),
+        a(at_least_float(inputs[first + 2]).unsqueeze(-1)),
+        b(at_least_float(inputs[first + 3]).permute({0, 2, 1, 3}).unsqueeze(2)),
+        c(at_least_float(inputs[first + 4]).permute({0, 2, 1, 3}).unsqueeze(2)),
+        d(at_least_float(inputs[first + 5]).unsqueeze(-1).unsqueeze(-1)),
         chunk(std::min(chunk_size, x.size(3))),
         seq(x.size(3)) {}
 
@@ -144,7 +140,7 @@ Kernel state_scan_grad(const KernelCall& call) {
   return [inputs = call.inputs, chunk = call.op->integer("chunk"), outputs = call.outputs,
           add = call.add] {
     const Scan scan(inputs, 1, chunk);
-    const at::Tensor dy = wide(inputs[0]).permute({0, 2, 3, 1, 4});
+    const at::Tensor dy = at_least_float(inputs[0]).permute({0, 2, 3, 1, 4});
     std::vector<at::Tensor> states = {scan.first_state()};  // the states before each chunk
     for (int64_t begin = scan.chunk; begin < scan.seq; begin += scan.chunk)
       states.push_back(Chunk(scan, begin - scan.chunk, scan.chunk).next(states.back()));
@@ -175,15 +171,16 @@ Kernel state_scan_grad(const KernelCall& call) {
 // dims are channels.
 at::Tensor rows_of_channels(const Array& x, const at::Tensor& w) {
   const auto last = static_cast<size_t>(x.shape.size()) - static_cast<size_t>(w.dim() - 1);
-  return wide(x).reshape({-1, x.shape[last - 1], w.numel() / w.size(-1)});
+  return at_least_float(x).reshape({-1, x.shape[last - 1], w.numel() / w.size(-1)});
 }
 
-// Prepares the kernel with inputs (x, w, b) and output y.
+// Prepares the kernel with inputs (x, w) or (x, w, b) and output y.
 Kernel causal_conv(const KernelCall& call) {
   return [inputs = call.inputs, out = call.outputs[0], add = call.add[0]] {
-    const at::Tensor w = wide(inputs[1]), taps = w.reshape({-1, w.size(-1)});
+    const at::Tensor w = at_least_float(inputs[1]), taps = w.reshape({-1, w.size(-1)});
     const at::Tensor x = rows_of_channels(inputs[0], w);
-    at::Tensor y = wide(inputs[2]).reshape({-1}).expand_as(x).clone();
+    at::Tensor y = inputs.size() > 2 ? at_least_float(inputs[2]).reshape({-1}).expand_as(x).clone()
+                                     : at::zeros_like(x);
     for (int64_t k = 0; k < taps.size(1); ++k) {
       const int64_t back = taps.size(1) - 1 - k, size = x.size(1) - back;
       if (size <= 0) continue;
@@ -196,7 +193,7 @@ Kernel causal_conv(const KernelCall& call) {
 // Prepares the kernel with inputs (dy, x, w) and outputs (dx, dw, db).
 Kernel causal_conv_grad(const KernelCall& call) {
   return [inputs = call.inputs, outputs = call.outputs, add = call.add] {
-    const at::Tensor w = wide(inputs[2]), taps = w.reshape({-1, w.size(-1)});
+    const at::Tensor w = at_least_float(inputs[2]), taps = w.reshape({-1, w.size(-1)});
     const at::Tensor dy = rows_of_channels(inputs[0], w), x = rows_of_channels(inputs[1], w);
     at::Tensor dx = at::zeros_like(x), dw = at::zeros_like(taps);
     for (int64_t k = 0; k < taps.size(1); ++k) {
