@@ -46,7 +46,7 @@ struct VerifyOptions {
   bool no_clip = false, json = false;
   std::string data;     // written as the key `data` of a run file; empty: random inputs
   std::string weights;  // the parameters of both runs; empty: initial values
-  std::string device = "cpu";
+  std::string device;   // of the plan's run; empty: TESSERA_DEVICE, else cpu
 };
 Result<int> run_verify(const VerifyOptions& options);
 

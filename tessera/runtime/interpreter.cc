@@ -20,6 +20,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "tessera/base/broken_invariant.h"
 #include "tessera/base/check.h"
 #include "tessera/base/doing.h"
 #include "tessera/base/text.h"
@@ -109,7 +110,8 @@ std::string first_line(std::string_view text) {
 struct RankExecutor::Impl {
   const Graph& graph;
   const Program& program;
-  comm::Communicator& communicator;
+  comm::Communicator& world;         // connects the hosts
+  comm::Communicator* communicator;  // moves arrays: the device's, or without one `world`
   ExecutorOptions options;
   kernels::ThreadScope thread;
   std::array<Arena, kTiers> arenas;  // those of device and host; without that of a device
@@ -117,6 +119,7 @@ struct RankExecutor::Impl {
   kernels::KernelContext context;
   std::unique_ptr<device::Device> device;  // null: the processor itself
   std::unique_ptr<device::Memory> device_memory;
+  std::unique_ptr<comm::Communicator> device_communicator;
   std::mutex timing;  // guards `seconds`
   std::array<int64_t, kTiers> peak{};
   CachedTables tables;
@@ -146,7 +149,12 @@ struct RankExecutor::Impl {
   std::unique_ptr<device::Stream> computing, messaging, copying;
 
   Impl(const Graph& g, const Program& p, comm::Communicator& c, ExecutorOptions o)
-      : graph(g), program(p), communicator(c), options(o), thread(options.threads) {
+      : graph(g),
+        program(p),
+        world(c),
+        communicator(&c),
+        options(std::move(o)),
+        thread(options.threads) {
     context.seed = options.seed;
   }
 
@@ -219,8 +227,15 @@ struct RankExecutor::Impl {
       }
     }
     if (device != nullptr) {
-      const auto enter = [threads = options.threads] {
-        return std::make_shared<kernels::ThreadScope>(threads);
+      device_communicator = device->communicator(world);
+      communicator = device_communicator.get();
+      // A broken invariant on the thread of a stream is thrown, so that it reaches the host.
+      struct Scope {
+        kernels::ThreadScope kernels;
+        ChecksThrow checks;
+      };
+      const auto enter = [threads = options.threads]() -> std::shared_ptr<void> {
+        return std::shared_ptr<Scope>(new Scope{kernels::ThreadScope(threads), ChecksThrow()});
       };
       for (auto* stream : {&computing, &messaging, &copying}) *stream = device->stream(enter);
     }
@@ -244,7 +259,7 @@ struct RankExecutor::Impl {
         graph, program, options, [this](BufferId id) { return buffer_data(program.buffer(id), 0); },
         [this] { return copier.wait_for_all(); });
     if (!cached) return fault(fmt::format("rank {}: {}", program.rank, cached.error().message));
-    for (const Group& group : program.groups) groups.push_back(communicator.group(group.members));
+    for (const Group& group : program.groups) groups.push_back(communicator->group(group.members));
     for (const auto& [ref, block] : program.blocks) {
       extents[ref].resize(block.size());
       variants[ref].resize(block.size());
@@ -410,7 +425,7 @@ struct RankExecutor::Impl {
       for (device::Stream* stream : {computing.get(), messaging.get(), copying.get()})
         stream->finish();
     } catch (const comm::CommFault& failed) {
-      communicator.abort(failed.message);
+      world.abort(failed.message);
       throw;
     }
   }
@@ -700,13 +715,13 @@ struct RankExecutor::Impl {
       auto call = std::make_unique<comm::CodedCall>();
       const auto me = static_cast<size_t>(program.groups[static_cast<size_t>(issue.group)].index);
       const comm::Handle started =
-          call->begin(communicator, groups[static_cast<size_t>(issue.group)], me, items,
+          call->begin(*communicator, groups[static_cast<size_t>(issue.group)], me, items,
                       *issue.codec, residual_of(issue.residual), label);
       return start(run, issue.handle, started, std::move(call));
     }
     if (issue.named) return exchange_rows(run, i, issue);
     start(run, issue.handle,
-          communicator.issue(groups[static_cast<size_t>(issue.group)], items, label));
+          communicator->issue(groups[static_cast<size_t>(issue.group)], items, label));
   }
 
   void exchange_rows(const Run& run, size_t i, const Issue& issue) {
@@ -718,7 +733,7 @@ struct RankExecutor::Impl {
     };
     const Transfer& transfer = issue.transfers[0];
     start(run, issue.handle,
-          exchange.begin(communicator, groups[static_cast<size_t>(issue.group)], ids,
+          exchange.begin(*communicator, groups[static_cast<size_t>(issue.group)], ids,
                          operand(transfer.in), operand(transfer.out), context.step,
                          labels[run.block][i]));
     flights.at(issue.handle).rows = &exchange;
@@ -735,15 +750,15 @@ struct RankExecutor::Impl {
     if (send.codec) {
       auto call = std::make_unique<comm::CodedCall>();
       const comm::Handle started =
-          call->begin_send(communicator, send.peer, tag_of(send.tag, run), dtype,
+          call->begin_send(*communicator, send.peer, tag_of(send.tag, run), dtype,
                            at_place(operands[run.block][i].views, run), *send.codec,
                            residual_of(send.residual), labels[run.block][i]);
       return start(run, send.handle, started, std::move(call));
     }
-    start(
-        run, send.handle,
-        communicator.issue_send(send.peer, tag_of(send.tag, run), dtype,
-                                at_place(operands[run.block][i].views, run), labels[run.block][i]));
+    start(run, send.handle,
+          communicator->issue_send(send.peer, tag_of(send.tag, run), dtype,
+                                   at_place(operands[run.block][i].views, run),
+                                   labels[run.block][i]));
   }
 
   void execute_receive(const Run& run, size_t i, const Recv& receive) {
@@ -751,14 +766,14 @@ struct RankExecutor::Impl {
     if (receive.codec) {
       auto call = std::make_unique<comm::CodedCall>();
       const comm::Handle started = call->begin_recv(
-          communicator, receive.peer, tag_of(receive.tag, run), dtype,
+          *communicator, receive.peer, tag_of(receive.tag, run), dtype,
           at_place(operands[run.block][i].views, run), *receive.codec, labels[run.block][i]);
       return start(run, receive.handle, started, std::move(call));
     }
-    start(
-        run, receive.handle,
-        communicator.issue_recv(receive.peer, tag_of(receive.tag, run), dtype,
-                                at_place(operands[run.block][i].views, run), labels[run.block][i]));
+    start(run, receive.handle,
+          communicator->issue_recv(receive.peer, tag_of(receive.tag, run), dtype,
+                                   at_place(operands[run.block][i].views, run),
+                                   labels[run.block][i]));
   }
 
   void wait_on(Flight& flight, size_t slot) {
@@ -767,7 +782,7 @@ struct RankExecutor::Impl {
       if (const Status status = copier.wait(handle); !status)
         throw comm::CommFault{status.error().message, status.error().code};
     } else if (handle != comm::kNoHandle) {
-      communicator.wait(handle);
+      communicator->wait(handle);
     }
     if (const auto call = std::exchange(flight.coded[slot], nullptr)) call->finish();
     if (RowExchange* rows = std::exchange(flight.rows, nullptr)) rows->finish();

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -24,6 +25,10 @@ void Device::download(Stream& stream, const Memory& memory, int64_t offset, std:
 }
 
 Result<std::unique_ptr<Device>> open(std::string_view name) {
+  if (name.empty()) {
+    const char* stated = std::getenv("TESSERA_DEVICE");
+    name = stated == nullptr ? "cpu" : stated;
+  }
   TESSERA_TRY(const Call call, parse_call(name));
   uint64_t seed = 1;
   for (const auto& [key, value] : call.arguments) {

@@ -18,8 +18,9 @@
 //   cpu               the processor itself: no device object; work is done where it is launched
 //   test              behaves like an accelerator, on the processor. The host has addresses of its
 //                     memory that cannot be touched, each stream is a thread, and each piece of
-//                     work begins after a random delay. So a missing wait or a read by the host is
-//                     a wrong value or a crash. `test(seed=N)` draws other delays.
+//                     work may begin after a random delay. What arrives from other ranks is written
+//                     when it is waited for. So a missing wait or a read by the host is a wrong
+//                     value or a crash. `test(seed=N)` draws other delays.
 //
 // If work throws, all streams of the device pass over what is left, and finish() throws the same
 // exception. A rank opens a device of its own. One thread of the rank, the host, uses it.
@@ -32,6 +33,7 @@
 #include <string_view>
 
 #include "tessera/base/result.h"
+#include "tessera/comm/communicator.h"
 
 namespace tessera::device {
 
@@ -71,14 +73,18 @@ class Device {
   // Makes a stream. Where the stream is a thread, this thread keeps what `enter` returns as long as
   // it lives.
   virtual std::unique_ptr<Stream> stream(std::function<std::shared_ptr<void>()> enter) = 0;
+  // Returns the communicator by which ranks exchange what lies in the device's memory. Only work of
+  // one stream may use it. `world`, which connects the hosts, carries it and outlives it.
+  virtual std::unique_ptr<comm::Communicator> communicator(comm::Communicator& world) = 0;
   // Copy contiguous bytes from and to the host, which waits for it.
   void upload(Stream& stream, const Memory& memory, int64_t offset, const std::byte* from,
               int64_t bytes);
   void download(Stream& stream, const Memory& memory, int64_t offset, std::byte* to, int64_t bytes);
 };
 
-// Opens a device by its name; null is the processor itself. Errors (invalid input): an unknown name
-// or key, or a device that this machine or build lacks.
+// Opens a device by its name, which for "" is the value of the environment variable TESSERA_DEVICE,
+// or cpu without it; null is the processor itself. Errors (invalid input): an unknown name or key,
+// or a device that this machine or build lacks.
 Result<std::unique_ptr<Device>> open(std::string_view name);
 
 }  // namespace tessera::device

@@ -17,12 +17,14 @@
 #include <utility>
 
 #include "tessera/base/text.h"
+#include "tessera/runtime/device/late_communicator.h"
 
 namespace tessera::device {
 namespace {
 
-// Half of the pieces of work begin at once, the others after at most so many microseconds.
-constexpr int kLongestDelay = 200;
+// One of so many pieces of work begins late, after at most so many microseconds; the others begin at
+// once.
+constexpr int kLateOneIn = 8, kLongestDelay = 400;
 
 // Whether the thread is that of a stream.
 thread_local bool on_stream = false;
@@ -30,7 +32,7 @@ thread_local bool on_stream = false;
 // What the streams of a device share.
 struct Shared {
   std::mutex mutex;
-  std::condition_variable changed;  // a stream has done a piece of work, got one, or stops
+  std::condition_variable changed;  // a stream has done a piece of work, or stops
   std::exception_ptr failure;       // what the first failing work threw
 };
 
@@ -93,6 +95,7 @@ class TestStream final : public Stream {
       const std::lock_guard lock(shared_->mutex);
       stopping_ = true;
     }
+    launched_.notify_one();
     shared_->changed.notify_all();
     thread_.join();
   }
@@ -105,7 +108,7 @@ class TestStream final : public Stream {
       queue_.push_back(std::move(work));
       ++progress_->launched;
     }
-    shared_->changed.notify_all();
+    launched_.notify_one();
   }
 
   std::shared_ptr<const Event> record() override {
@@ -141,7 +144,7 @@ class TestStream final : public Stream {
   void work() {
     std::unique_lock lock(shared_->mutex);
     for (;;) {
-      shared_->changed.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+      launched_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
       if (stopping_) return;
       const std::function<void()> next = std::move(queue_.front());
       queue_.pop_front();
@@ -157,7 +160,7 @@ class TestStream final : public Stream {
   }
 
   std::exception_ptr attempt(const std::function<void()>& work) {
-    const auto delay = static_cast<int>(random_() % (2 * kLongestDelay));
+    const auto delay = static_cast<int>(random_() % (kLateOneIn * kLongestDelay));
     if (delay < kLongestDelay) std::this_thread::sleep_for(std::chrono::microseconds(delay));
     try {
       work();
@@ -173,6 +176,7 @@ class TestStream final : public Stream {
   std::deque<std::function<void()>> queue_;
   const std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
   bool stopping_ = false;
+  std::condition_variable launched_;
   std::thread thread_;  // last, so that it begins when the others are there
 };
 
@@ -184,6 +188,9 @@ class TestDevice final : public Device {
     auto memory = std::make_unique<TestMemory>();
     TESSERA_TRY_VOID(memory->map(bytes));
     return memory;
+  }
+  std::unique_ptr<comm::Communicator> communicator(comm::Communicator& world) override {
+    return late_communicator(world);
   }
   std::unique_ptr<Stream> stream(std::function<std::shared_ptr<void>()> enter) override {
     return std::make_unique<TestStream>(shared_, seeds_(), std::move(enter));
