@@ -4,10 +4,19 @@ Megatron Core expects a GPU in places where none is needed (it waits for its cop
 for small tensors on the device, and asks for tensors of the types that a GPU has): here these are on the processor.
 """
 import contextlib
+import multiprocessing
 import os
 
 import torch
 import torch.distributed as dist
+from megatron.core import dist_checkpointing, parallel_state
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
+from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
+from megatron.core.transformer.transformer_config import TransformerConfig
 from torch.overrides import TorchFunctionMode
 
 import worker
@@ -29,13 +38,7 @@ class Run:
         torch.cuda.synchronize = lambda *_: None
         torch.cuda.current_device = lambda: "cpu"
         torch.cuda.FloatTensor, torch.cuda.IntTensor = torch.FloatTensor, torch.IntTensor
-        from megatron.core import parallel_state
-        from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-        from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
-        from megatron.core.models.gpt.gpt_model import GPTModel
-        from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
-        from megatron.core.tensor_parallel.random import CudaRNGStatesTracker
-        from megatron.core.transformer.transformer_config import TransformerConfig
+        torch.multiprocessing.get_context = lambda *_: multiprocessing.get_context("fork")  # a spawned writer loads torch anew
         CudaRNGStatesTracker.fork = lambda *_: contextlib.nullcontext()
         parallel_state.initialize_model_parallel(tensor_model_parallel_size=tensor_parallel)
         self.groups = parallel_state
@@ -75,6 +78,7 @@ class Run:
         losses = []
         for _ in range(steps):
             self.ddp.zero_grad_buffer()
+            self.optimizer.zero_grad()
             loss = self.ddp(*inputs, labels=targets).mean()
             loss.backward()
             self.ddp.finish_grad_sync()
@@ -99,9 +103,20 @@ class Run:
         return {"model": state, "optimizer": self.optimizer.sharded_state_dict(state, is_loading=loading, metadata=metadata)}
 
 
+def keep_steps():
+    """Lets the distributed optimizer load: without Transformer Engine it asks its checkpoints for steps by parameter, which they do
+    not have, after it has set all steps from its groups."""
+    original = DistributedOptimizer._set_main_param_and_optimizer_states
+
+    def with_step(self, parameter, tensors):
+        group, order = self.model_param_group_index_map[parameter]
+        state = self.optimizer.state[self.optimizer.param_groups[group]["params"][order]]
+        original(self, parameter, {"step": state["step"].clone(), **tensors})
+    DistributedOptimizer._set_main_param_and_optimizer_states = with_step
+
+
 def save(folder, tensor_parallel, vocabulary, optimizer="adam", form=None, more=0):
     """Trains and saves. Returns the logits, and the losses of further steps."""
-    from megatron.core import dist_checkpointing
     with OnProcessor():
         run = Run(tensor_parallel, vocabulary, optimizer)
         run.train(worker.STEPS)
@@ -116,14 +131,11 @@ def save(folder, tensor_parallel, vocabulary, optimizer="adam", form=None, more=
 def load(folder, tensor_parallel, vocabulary, optimizer="adam", form=None, more=0):
     """Loads what is at a folder into another model by Megatron Core's loader, which must find each key that it wants and nothing
     else. Returns the logits, and the losses of further steps."""
-    from megatron.core import dist_checkpointing
     with OnProcessor():
         run = Run(tensor_parallel, vocabulary, optimizer, seed=5)
         run.train(1)  # so that the optimizer has a state, without which the distributed one cannot load
         state = dist_checkpointing.load(run.sharded_state(form, True), str(folder))
-        # Without Transformer Engine the distributed optimizer asks for steps that no checkpoint of it has.
-        for one in state["optimizer"].get("param_state", {}).values():
-            one["step"] = torch.tensor(float(state["optimizer"]["optimizer"]["param_groups"][0]["step"]))
+        keep_steps()
         with torch.no_grad():
             run.model.load_state_dict(state["model"])
             run.optimizer.load_state_dict(state["optimizer"])

@@ -439,6 +439,19 @@ TEST(FuzzDcp, distcp_metadata) {
       });
 }
 
+// What checkpoints of Megatron Core have besides arrays.
+TEST(FuzzDcp, common_pt) {
+  Fuzz("common.pt", {{"common.pt", bytes_of_golden("common.pt")}})
+      .run([](const std::string& folder) -> Status {
+        TESSERA_TRY(const dcp::File file, dcp::File::open(folder + "/common.pt"));
+        TESSERA_TRY(const dcp::SavedValue value, dcp::SavedValue::open(file, 0, file.bytes()));
+        value.numbers({"optimizer", "state", "common_step"});
+        value.numbers({"optimizer", "param_groups", "0", "betas"});
+        value.text({"content_metadata", "distrib_optim_sharding_type"});
+        return {};
+      });
+}
+
 // Folders that are taken are read, in one piece and by regions.
 TEST(FuzzDcp, distcp) {
   for (const std::string layout : {"torch_save", "safetensors"}) {

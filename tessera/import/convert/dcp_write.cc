@@ -191,6 +191,31 @@ std::string common_text(const TrainingState& state) {
   return dcp::saved_object(std::move(out));
 }
 
+// Returns what Megatron Core's loader asks for besides arrays: for each module of each layer a state
+// of Transformer Engine, which has none unless it computes in 8 bits.
+std::map<std::string, PickleWriter> extra_states(const MegatronTable& table) {
+  constexpr std::string_view kEnd = ".weight", kDecoder = "decoder.";
+  std::map<std::string, PickleWriter> objects;
+  const auto add = [&](std::string_view module, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      PickleWriter out;
+      out.empty_list();
+      out.mark();
+      out.none();
+      out.append_all();
+      objects[fmt::format("{}._extra_state/shard_{}_{}", module, i, count)] = std::move(out);
+    }
+  };
+  for (const MegatronArray& array : table.arrays) {
+    const std::string_view name = array.name;
+    if (!name.starts_with(kDecoder) || !name.ends_with(kEnd)) continue;
+    add(name.substr(0, name.size() - kEnd.size()), array.layered ? array.shape[0] : 1);
+    if (array.layered)
+      add(fmt::format("{}self_attention.core_attention", kMegatronLayers), array.shape[0]);
+  }
+  return objects;
+}
+
 constexpr const char* kConfigText =
     R"({"sharded_backend": "torch_dist", "sharded_backend_version": 1, )"
     R"("common_backend": "torch", "common_backend_version": 1})";
@@ -296,7 +321,7 @@ Result<ConvertReport> write_torch_dist(const TrainingState& state, const Convert
     MegatronWriter to(table, std::move(numbers), entries, i * table.arrays.size(), writer);
     TESSERA_TRY_VOID(write_arrays(parts[i].arrays, *parts[i].source, 0, to));
   }
-  TESSERA_TRY_VOID(writer.finish({}, {}, others));
+  TESSERA_TRY_VOID(writer.finish(extra_states(table), {}, others));
   TESSERA_TRY_VOID(write_file(folder.file("common.pt"), common_text(state)));
   TESSERA_TRY_VOID(write_file(folder.file("metadata.json"), kConfigText));
   TESSERA_TRY_VOID(folder.commit());

@@ -156,6 +156,36 @@ TEST_F(DcpFolder, what_is_written_is_read) {
   }
 }
 
+// What Megatron Core's checkpoints have besides arrays: numbers under keys of dicts, indices of lists.
+TEST_F(DcpFolder, settings_are_read) {
+  const auto file = File::open(golden("common.pt"));
+  ASSERT_TRUE(file) << file.error().message;
+  const auto value = SavedValue::open(*file, 0, file->bytes());
+  ASSERT_TRUE(value) << value.error().message;
+  EXPECT_THAT(value->numbers({"iteration"}), ElementsAre(9));
+  EXPECT_THAT(value->numbers({"optimizer", "state", "common_step"}), ElementsAre(7));  // a tensor
+  EXPECT_THAT(value->numbers({"optimizer", "param_groups", "0", "betas"}), ElementsAre(0.5, 0.75));
+  EXPECT_EQ(value->text({"content_metadata", "distrib_optim_sharding_type"}), "fully_reshardable");
+  EXPECT_TRUE(value->numbers({"optimizer", "param_groups", "1", "lr"}).empty());
+  EXPECT_TRUE(value->numbers({"args"}).empty());
+  EXPECT_EQ(value->text({"iteration"}), "");
+}
+
+TEST_F(DcpFolder, what_is_not_written_is_zero_and_arrays_may_have_two_names) {
+  auto folder = NewFolder::create(path("out"));
+  ASSERT_TRUE(folder);
+  auto writer = DcpWriter::create(*folder, {{"a", DType::kFloat32, {3, 2}}}, 2);
+  ASSERT_TRUE(writer) << writer.error().message;
+  const float one = 1;
+  ASSERT_TRUE(writer->write(0, 4, 4, reinterpret_cast<const std::byte*>(&one)));
+  ASSERT_TRUE(writer->finish({}, {}, {{"b", 0}}));
+  ASSERT_TRUE(folder->commit());
+  const auto source = open_dcp(path("out"));
+  ASSERT_TRUE(source) << source.error().message;
+  for (const char* name : {"a", "b"})
+    EXPECT_EQ(floats(**source, name), (std::vector<float>{0, 1, 0, 0, 0, 0})) << name;
+}
+
 std::string why(const std::string& bytes, const std::set<std::string>& known = {}) {
   const auto pickle = Pickle::parse(bytes, known, "x");
   return pickle ? "" : pickle.error().message;
