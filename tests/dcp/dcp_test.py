@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 import warnings
 
@@ -193,6 +194,59 @@ class Dcp(Converting):
         ranks.run(3, worker.run, "reload", back)
         self.assert_same_state(state_of(f"{back}.again"), found)
 
+    def test_forms_of_megatron_core(self):
+        """Arrays and common.pt as Megatron Core has them, written without it: states by the tiles of tensor ranks (the form
+        fully_sharded_model_space of releases up to 0.14), and an array for each layer."""
+        layers, rows = worker.CONFIG["num_hidden_layers"], 40
+        shapes = {"embedding.word_embeddings.weight": (rows, 24), "output_layer.weight": (rows, 24), "decoder.final_layernorm.weight": (24,)}
+        tiles = {"embedding.word_embeddings.weight": (2, 1), "output_layer.weight": (2, 1), "decoder.final_layernorm.weight": (1,)}
+        for name, shape, cut in (
+                ("self_attention.linear_qkv.weight", (48, 24), (2, 1)), ("self_attention.linear_qkv.layer_norm_weight", (24,), (1,)),
+                ("self_attention.linear_proj.weight", (24, 24), (1, 2)), ("mlp.linear_fc1.weight", (80, 24), (4, 1)),
+                ("mlp.linear_fc1.layer_norm_weight", (24,), (1,)), ("mlp.linear_fc2.weight", (24, 40), (1, 2))):
+            shapes[f"decoder.layers.{name}"] = (layers, *shape)
+            tiles[f"decoder.layers.{name}"] = (layers, *cut)
+        wide = {name: array(*shape) + i for i, (name, shape) in enumerate(shapes.items())}
+        whole = {name: value.to(torch.bfloat16) for name, value in wide.items()}
+        for i, state in enumerate(("exp_avg", "exp_avg_sq", "fp32_param")):
+            whole |= {f"optimizer.state.{state}.{name}": value if state == "fp32_param" else value * 2 + i for name, value in wide.items()}
+
+        def tiled(name, value):
+            name = ".".join(name.split(".")[3:])
+            split = [size for pair in zip(tiles[name], value.shape, strict=True) for size in (pair[0], pair[1] // pair[0])]
+            return value.reshape(split).permute([*range(0, len(split), 2), *range(1, len(split), 2)]).reshape(*tiles[name], -1)
+
+        by_tiles = {name: tiled(name, value) if name.startswith("optimizer") else value for name, value in whole.items()}
+        by_layers = {name.replace("decoder.layers.", f"decoder.layers.{i}."): value[i] for name, value in whole.items() for i in
+                     range(layers) if "decoder.layers." in name} | {n: v for n, v in whole.items() if "decoder.layers." not in n}
+        group = {"lr": 0.25, "betas": (0.5, 0.75), "eps": 0.125, "weight_decay": 0.0625, "wd_mult": 1.0, "step": 7}
+        for form, arrays in (("whole", whole), ("by_tiles", by_tiles), ("by_layers", by_layers)):
+            with self.subTest(form):
+                origin, back = self.folder / form, self.folder / f"{form}_back"
+                torch.distributed.checkpoint.save(arrays, checkpoint_id=origin)
+                torch.save({"optimizer": {"optimizer": {"param_groups": [{**group, "weight_decay": 0.0, "wd_mult": 0.0}, group]}}},
+                           origin / "common.pt")
+                done = self.convert(origin, back, "--model", self.config, "--format", "torch_dist")
+                self.assertEqual((done["from"], done["to"], done["step"]), ("torch_dist", "torch_dist", 7))
+                found = {name.removeprefix("/"): value for name, value in state_of(back).items() if isinstance(value, torch.Tensor)}
+                own = worker.CONFIG["vocab_size"]
+                for name, value in whole.items():
+                    if name.startswith("optimizer"):
+                        self.assertTrue(torch.equal(found[name][:own], value[:own]), name)
+                self.assertEqual(set(found), set(whole) | {f"optimizer.state.param.{name}" for name in wide})
+                for name in wide:
+                    for masters in ("optimizer.state.fp32_param.", "optimizer.state.param."):
+                        self.assertTrue(torch.equal(found[masters + name], found[name]), name)
+                common = torch.load(back / "common.pt")  # weights_only
+                for optimizer in (common["optimizer"], common["optimizer"]["optimizer"]):
+                    for found_group, decay in zip(optimizer["param_groups"], (0.0625, 0.0), strict=True):
+                        expected = {**group, "weight_decay": decay, "wd_mult": float(decay > 0)}
+                        self.assertEqual({key: found_group[key] for key in group}, expected)
+                weights = self.folder / f"{form}_hf"
+                self.convert(origin, weights, "--model", self.config, "--format", "hf")
+                self.assertTrue(torch.equal(load_file(weights / "model.safetensors")["model.norm.weight"],
+                                            whole["decoder.final_layernorm.weight"]))  # in bfloat16
+
     def changed(self, name, change):
         """A copy of the folder of FSDP2 with another .metadata, or with whatever `change` does to it."""
         copy = self.folder / name
@@ -351,7 +405,8 @@ class Megatron(Converting):
                         self.assertAlmostEqual(one, other, delta=2e-6 * other)
 
     def test_steps_here_are_steps_there(self):
-        """Trained on here under another plan: Megatron's losses, and its logits after them."""
+        """Trained on here under another plan: Megatron's losses; and it goes on from here as from its own steps."""
+        from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
         origin = self.saved("adam", 2, PADDED, "adam", None, worker.MORE)
         ours, back = self.folder / "trained", self.folder / "trained_back"
         self.convert(origin, ours, "--model", self.whole, "--seed", 5)
@@ -360,7 +415,13 @@ class Megatron(Converting):
             self.assertAlmostEqual(one, other, delta=2e-6 * other)
         done = self.convert(ours, back, "--model", self.whole, "--format", "torch_dist", "--vocabulary", PADDED)
         self.assertEqual(done["step"], worker.STEPS + worker.MORE)
-        logits, after = self.loaded(back, 1, "adam", None, 2)
+        schedule = OptimizerParamScheduler(
+            types.SimpleNamespace(param_groups=[]), init_lr=0, max_lr=1, min_lr=0, lr_warmup_steps=0, lr_decay_steps=1000,
+            lr_decay_style="cosine", start_wd=0, end_wd=0, wd_incr_steps=0, wd_incr_style="constant",
+            use_checkpoint_opt_param_scheduler=False, override_opt_param_scheduler=True)
+        schedule.load_state_dict(torch.load(back / "common.pt")["opt_param_scheduler"])
+        self.assertEqual(schedule.num_steps, done["step"] * worker.BATCH)
+        _, after = self.loaded(back, 1, "adam", None, 2)
         long = self.saved("long", 1, PADDED, "adam", None, worker.MORE + 2)
         for one, other in zip(after, self.results[long.name][1][worker.MORE:], strict=True):
             self.assertAlmostEqual(one, other, delta=1e-5 * other)
@@ -376,7 +437,8 @@ class Megatron(Converting):
                 back = self.folder / f"padded_to_{rows}"
                 done = self.convert(ours, back, "--model", self.config, "--format", "torch_dist", *more)
                 note = f"the vocabulary of {own} is padded to {rows} by rows of zeros, which Megatron Core counts in its softmax"
-                self.assertEqual(done["notes"], [note] if rows > own else [])
+                self.assertEqual(done["notes"][1:], [note] if rows > own else [])
+                self.assertRegex(done["notes"][0], "it does not say how many samples the steps had, .*")
                 state = state_of(back)
                 for name in ("/embedding.word_embeddings.weight", "/optimizer.state.exp_avg.output_layer.weight"):
                     self.assertEqual(state[name].shape[0], rows)

@@ -2,12 +2,13 @@
 
 A fork starts within milliseconds; each rank of torchrun loads torch, which takes seconds of processor time.
 """
+import contextlib
 import datetime
-import multiprocessing
-import multiprocessing.connection
 import os
 import pathlib
 import pickle
+import select
+import signal
 import tempfile
 import traceback
 
@@ -36,21 +37,26 @@ def _rank(scratch, rank, count, function, arguments):
 
 def run(count, function, *arguments):
     """Calls the function on so many ranks. Returns what rank 0 returns."""
-    context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory(prefix="tessera_ranks_") as name:
         scratch = pathlib.Path(name)
-        ranks = [context.Process(target=_rank, args=(scratch, rank, count, function, arguments)) for rank in range(count)]
-        for one in ranks:
-            one.start()
-        left = list(ranks)
+        left = {}
+        for rank in range(count):
+            process = os.fork()
+            if process == 0:
+                os.setsid()
+                _rank(scratch, rank, count, function, arguments)
+            left[os.pidfd_open(process)] = rank, process
+        failed = []
         while left:
-            ended = multiprocessing.connection.wait([one.sentinel for one in left])
-            for one in [one for one in left if one.sentinel in ended]:
-                one.join()
-                left.remove(one)
-                if one.exitcode != 0:
-                    for other in left:
-                        other.kill()
-                        other.join()
-                    raise AssertionError((scratch / f"{ranks.index(one)}.log").read_text()[-3000:])
+            for descriptor in select.select(list(left), [], [])[0]:
+                rank, process = left.pop(descriptor)
+                os.close(descriptor)
+                if os.waitpid(process, 0)[1] != 0:
+                    failed.append(rank)
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process, signal.SIGKILL)  # what it has started and left
+            for _, process in left.values() if failed else ():
+                os.kill(process, signal.SIGKILL)  # it waits for the one that failed
+        if failed:
+            raise AssertionError((scratch / f"{failed[0]}.log").read_text()[-3000:])
         return pickle.loads((scratch / "0.result").read_bytes())

@@ -28,7 +28,7 @@ struct Parts {
   MakeSource parameters;                     // null: the folder has none of the model's
   MakeSource weights;                        // if they differ: what computes, in a narrower dtype
   std::map<std::string, MakeSource> states;  // of AdamW, by PyTorch's name
-  std::optional<int64_t> step;
+  std::optional<int64_t> step, samples;
   std::vector<std::pair<std::string, std::vector<double>>> settings;
   std::optional<int64_t> vocabulary_rows;
   std::string unread_optimizer;
@@ -146,6 +146,12 @@ Result<SavedValue> open_optimizer(const Source& source, std::vector<std::string>
   return SavedValue::open(file, 0, file.bytes());
 }
 
+// Returns a count, or nothing if the numbers are no such.
+std::optional<int64_t> count_of(const std::vector<double>& numbers) {
+  if (numbers.size() != 1 || !(numbers[0] >= 0 && numbers[0] < 1e15)) return std::nullopt;
+  return static_cast<int64_t>(numbers[0]);
+}
+
 // Adds AdamW's steps and settings, which Megatron Core's optimizers keep under several keys.
 void add_settings(const SavedValue& saved, const std::vector<std::string>& keys, Parts& parts) {
   const auto numbers = [&](const std::vector<std::string>& rest) {
@@ -161,8 +167,11 @@ void add_settings(const SavedValue& saved, const std::vector<std::string>& keys,
   };
   std::vector<double> step = numbers({"state", "common_step"});
   if (step.empty()) step = numbers({"param_groups", "0", "step"});
-  if (step.size() == 1 && step[0] >= 0 && step[0] < 1e15)
-    parts.step = static_cast<int64_t>(step[0]);
+  parts.step = count_of(step);
+  // The schedule of Megatron-LM counts samples. It lies beside the optimizer.
+  std::vector<std::string> schedule(keys.begin(), keys.end() - 1);
+  schedule.insert(schedule.end(), {"opt_param_scheduler", "num_steps"});
+  parts.samples = count_of(saved.numbers(schedule));
   // The group that weight decay applies to says the decay.
   const std::vector<double> first = numbers({"param_groups", "0", "wd_mult"});
   const char* group = first == std::vector<double>{0} ? "1" : "0";
@@ -273,6 +282,7 @@ Result<TrainingState> open_dcp_state(const std::string& path, const std::string&
     state.has_optimizer = true;
   }
   state.step = parts.step;
+  state.samples = parts.samples;
   if (state.has_optimizer && !state.step) {
     return invalid_input(fmt::format(
         "{}: expected the steps that AdamW has done beside its state (a tensor step for each "

@@ -169,6 +169,24 @@ void write_optimizer(PickleWriter& out, const TrainingState& state, int64_t step
   out.set_all();
 }
 
+// Writes the state of Megatron-LM's schedule after so many samples, at a constant rate. Its script
+// asks for one, and takes the rest from its own flags where it is told to.
+void write_schedule(PickleWriter& out, const TrainingState& state, int64_t samples) {
+  const std::map<std::string, std::vector<double>> numbers = group_numbers(state);
+  out.empty_dict();
+  out.mark();
+  for (const char* key : {"max_lr", "min_lr"})
+    add_key(out, key, [&] { out.number(numbers.at("lr").front()); });
+  for (const char* key : {"start_wd", "end_wd"})
+    add_key(out, key, [&] { out.number(numbers.at("weight_decay").front()); });
+  for (const char* key : {"lr_decay_style", "wd_incr_style"})
+    add_key(out, key, [&] { out.text("constant"); });
+  add_key(out, "lr_warmup_steps", [&] { out.integer(0); });
+  for (const char* key : {"num_steps", "lr_decay_steps", "wd_incr_steps"})
+    add_key(out, key, [&] { out.integer(samples); });
+  out.set_all();
+}
+
 std::string common_text(const TrainingState& state) {
   const int64_t step = state.step.value_or(0);
   PickleWriter out;
@@ -187,6 +205,10 @@ std::string common_text(const TrainingState& state) {
     out.set_all();
   });
   if (state.has_optimizer) add_key(out, "optimizer", [&] { write_optimizer(out, state, step); });
+  if (state.samples) {
+    const int64_t samples = *state.samples;
+    add_key(out, "opt_param_scheduler", [&] { write_schedule(out, state, samples); });
+  }
   out.set_all();
   return dcp::saved_object(std::move(out));
 }
@@ -329,9 +351,16 @@ Result<ConvertReport> write_torch_dist(const TrainingState& state, const Convert
   done.path = request.to;
   done.tensors = std::ssize(entries);
   done.bytes = writer.bytes();
+  if (state.has_optimizer && !state.samples) {
+    done.notes.emplace_back(
+        "it does not say how many samples the steps had, so that there is no opt_param_scheduler, "
+        "which Megatron-LM's script asks for");
+  }
   const int64_t own = state.model.vocab;
+  bool said = false;
   for (const MegatronArray& array : table.arrays) {
-    if (!array.padded || array.shape[0] == own || !done.notes.empty()) continue;
+    if (!array.padded || array.shape[0] == own || said) continue;
+    said = true;
     done.notes.push_back(
         fmt::format("the vocabulary of {} is padded to {} by rows of zeros, which Megatron Core "
                     "counts in its softmax",

@@ -44,6 +44,8 @@ Result<TrainingState> open_checkpoint_state(const std::string& path, const std::
     state.has_optimizer = state.has_optimizer || array.name.starts_with(kAdamStates[0].ours);
   }
   const auto numbers = numbers_of(source->manifest().run);
+  if (const auto batch = numbers.find("batch"); batch != numbers.end())
+    state.samples = *state.step * static_cast<int64_t>(batch->second);
   for (const AdamSetting& setting : adam_settings()) {
     std::vector<double> values;
     for (const char* key : setting.ours) {

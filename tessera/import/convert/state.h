@@ -43,6 +43,7 @@ struct TrainingState {
   bool has_optimizer = false;             // `tensors` has kAdamStates of each parameter
   std::string unread_optimizer;           // why states that it has are not read; "": they are
   std::optional<int64_t> step;            // steps done, if it says so
+  std::optional<int64_t> samples;         // of those steps, if it says so
   std::optional<int64_t> seed;
   std::optional<int64_t> vocabulary_rows;  // of the padded vocabulary, in a torch_dist folder
   // Numbers of the optimizer that it states, by PyTorch's names: {"lr", {0.001}}, {"betas", ...}.
