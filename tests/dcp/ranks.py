@@ -13,6 +13,7 @@ import tempfile
 import traceback
 
 import torch
+import torch._dynamo  # which optimizers import: once here rather than on each rank
 import torch.distributed as dist
 
 torch.set_num_threads(1)  # a fork does not have the threads of its parent
