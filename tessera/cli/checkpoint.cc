@@ -218,7 +218,8 @@ Result<int> convert_form(const CheckpointOptions& options) {
   if (options.vocabulary && (options.format != "torch_dist" || *options.vocabulary < 1)) {
     return invalid_input(fmt::format(
         "checkpoint convert: expected --vocabulary with --format torch_dist, and at least 1, found "
-        "{}", *options.vocabulary));
+        "{}",
+        *options.vocabulary));
   }
   TESSERA_TRY(const PlanningLibrary* library, planning_library("checkpoint convert"));
   TESSERA_TRY(const ConvertReport done,
@@ -278,10 +279,11 @@ void add_checkpoint(Commands& commands) {
       "convert: the folder to write, which must not exist yet; of checkpoints: the folder "
       "of them");
   command
-      .option("--format", options->format,
-              "convert: tessera (a checkpoint), dcp (torch.distributed.checkpoint), torch_dist (that "
-              "of Megatron Core), hf (a Hugging Face folder) (default: tessera, or dcp of a "
-              "checkpoint)")
+      .option(
+          "--format", options->format,
+          "convert: tessera (a checkpoint), dcp (torch.distributed.checkpoint), torch_dist (that "
+          "of Megatron Core), hf (a Hugging Face folder) (default: tessera, or dcp of a "
+          "checkpoint)")
       .one_of({"tessera", "dcp", "torch_dist", "hf"});
   command.option("--model", options->model,
                  "convert: MODEL, which a folder of torch.distributed.checkpoint does not name");
@@ -289,9 +291,10 @@ void add_checkpoint(Commands& commands) {
                  "convert: a plan, for whose ranks pieces are written (default: one rank)");
   command.option("--seed", options->seed,
                  "convert to a checkpoint: the seed of the run that goes on (default: 1)");
-  command.option("--vocabulary", options->vocabulary,
-                 "convert to torch_dist: the rows of the padded vocabulary (default: as in FROM, or "
-                 "the next multiple of 128 times the tensor ranks of the plan)");
+  command.option(
+      "--vocabulary", options->vocabulary,
+      "convert to torch_dist: the rows of the padded vocabulary (default: as in FROM, or "
+      "the next multiple of 128 times the tensor ranks of the plan)");
   command.option(
       "--to", options->to,
       "copy: a folder for checkpoints, or a file *.safetensors that takes whole tensors");

@@ -439,7 +439,7 @@ TEST(FuzzDcp, distcp_metadata) {
       });
 }
 
-// What checkpoints of Megatron Core have besides arrays.
+// Checkpoints of Megatron Core have such a file besides arrays.
 TEST(FuzzDcp, common_pt) {
   Fuzz("common.pt", {{"common.pt", bytes_of_golden("common.pt")}})
       .run([](const std::string& folder) -> Status {

@@ -10,7 +10,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/import/convert/dcp_write.h"
-#include "tessera/import/convert/held.h"
+#include "tessera/import/convert/plan_pieces.h"
 #include "tessera/import/convert/state.h"
 #include "tessera/import/huggingface/folder.h"
 #include "tessera/state/checkpoint.h"
@@ -54,7 +54,7 @@ class PartReader {
 };
 
 Result<ConvertReport> write_checkpoint(const TrainingState& state, const ConvertRequest& request) {
-  TESSERA_TRY(const Held held, held_by(request.plan, state.model_text));
+  TESSERA_TRY(const PlanPieces held, pieces_of(request.plan, state.model_text));
   Manifest manifest;
   manifest.step = state.step.value_or(0);
   manifest.seed = request.seed.value_or(state.seed.value_or(1));

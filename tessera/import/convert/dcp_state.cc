@@ -134,7 +134,8 @@ Result<Parts> find_parts(const Source& source, const std::set<std::string>& name
 // optimizer lies there. Each form of the checkpoint has it in another place.
 Result<SavedValue> open_optimizer(const Source& source, std::vector<std::string>& keys) {
   for (const std::string& name : source->objects()) {
-    // Of releases without common.pt; of the distributed optimizer whose state is in no common part.
+    // Releases without common.pt have the first, the distributed optimizer in its older forms the
+    // second.
     const bool common = name == "common_state/shard_0_1";
     if (!common && name != "optimizer.distributed.dp_group_idx_0.optimizer/shard_0_1") continue;
     keys = {"0"};
@@ -220,8 +221,7 @@ Result<Parts> find_megatron_parts(const Source& source, const Model& model) {
   parts.parameters = part("");
   for (const char* masters : kMegatronMasters) {
     MakeSource wide = part(masters);
-    if (wide && !parts.weights)
-      parts.weights = std::exchange(parts.parameters, std::move(wide));
+    if (wide && !parts.weights) parts.weights = std::exchange(parts.parameters, std::move(wide));
   }
   parts.unread_optimizer = foreign_state(source);
   for (const AdamState& adam : kAdamStates) {

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "tessera/graph/builder.h"
-#include "tessera/import/convert/held.h"
 #include "tessera/import/convert/megatron.h"
+#include "tessera/import/convert/plan_pieces.h"
 #include "tessera/import/convert/sources.h"
 #include "tessera/import/dcp/save.h"
 #include "tessera/import/dcp/writer.h"
@@ -84,7 +84,7 @@ constexpr int64_t kVocabularyMultiple = 128;  // of rows of the vocabulary, for 
 
 // Returns among how many ranks the plan divides the rows of the vocabulary.
 int64_t ranks_of_vocabulary(const std::vector<TensorView>& views, const MegatronTable& table,
-                            const Held& held) {
+                            const PlanPieces& held) {
   std::set<int64_t> begins{0};
   for (size_t i = 0; i < views.size(); ++i) {
     if (!table.arrays[table.boxes[i].array].padded) continue;
@@ -101,11 +101,11 @@ int64_t ranks_of_vocabulary(const std::vector<TensorView>& views, const Megatron
 // Returns the table with the vocabulary padded as the request says, as it was before, or as Megatron
 // Core pads it for the plan's ranks.
 Result<MegatronTable> padded_table(const TrainingState& state, const ConvertRequest& request,
-                                   const std::vector<TensorView>& views, const Held& held) {
+                                   const std::vector<TensorView>& views, const PlanPieces& held) {
   const int64_t own = state.model.vocab;
   TESSERA_TRY(MegatronTable table, megatron_table(state.model, own));
   const int64_t multiple = kVocabularyMultiple * ranks_of_vocabulary(views, table, held);
-  const int64_t rows = request.vocabulary_rows  ? *request.vocabulary_rows
+  const int64_t rows = request.vocabulary_rows ? *request.vocabulary_rows
                        : state.vocabulary_rows ? *state.vocabulary_rows
                                                : (own + multiple - 1) / multiple * multiple;
   return megatron_table(state.model, rows);
@@ -245,7 +245,7 @@ constexpr const char* kConfigText =
 }  // namespace
 
 Result<ConvertReport> write_dcp(const TrainingState& state, const ConvertRequest& request) {
-  TESSERA_TRY(const Held held, held_by(request.plan, state.model_text));
+  TESSERA_TRY(const PlanPieces held, pieces_of(request.plan, state.model_text));
   TESSERA_TRY(const std::vector<StatePart> parts, parts_of(state));
   std::vector<ArrayEntry> entries;
   decltype(dcp::Metadata::paths) paths;
@@ -304,7 +304,7 @@ Result<ConvertReport> write_dcp(const TrainingState& state, const ConvertRequest
 }
 
 Result<ConvertReport> write_torch_dist(const TrainingState& state, const ConvertRequest& request) {
-  TESSERA_TRY(const Held held, held_by(request.plan, state.model_text));
+  TESSERA_TRY(const PlanPieces held, pieces_of(request.plan, state.model_text));
   TESSERA_TRY(const std::vector<StatePart> parts, parts_of(state));
   TESSERA_TRY(const MegatronTable table,
               padded_table(state, request, parts.front().arrays.views, held));

@@ -79,7 +79,7 @@ std::pair<std::vector<int64_t>, Box> split_of(Part part, const Heads& heads, int
 
 // Returns the shape of Megatron's array: the split dims of a part are one dim.
 std::vector<int64_t> joined(Part part, const std::vector<int64_t>& split) {
-  const size_t dims = part == Part::kWhole || part == Part::kRows                 ? 1
+  const size_t dims = part == Part::kWhole || part == Part::kRows             ? 1
                       : part == Part::kFirstHalf || part == Part::kSecondHalf ? 2
                                                                               : 3;
   std::vector<int64_t> shape(split.begin() + static_cast<std::ptrdiff_t>(dims - 1), split.end());
@@ -119,9 +119,8 @@ Found find_row(const std::string& name) {
 
 Result<MegatronTable> megatron_table(const Model& model, int64_t rows) {
   if (model.family != "llama") {
-    return invalid_input(
-        fmt::format("expected a Llama as the model of a checkpoint of Megatron Core, found {}",
-                    model.family));
+    return invalid_input(fmt::format(
+        "expected a Llama as the model of a checkpoint of Megatron Core, found {}", model.family));
   }
   TESSERA_TRY(const Call spec, parse_call(model.spec));
   TESSERA_TRY(const std::vector<TensorView> views, huggingface_views(model));
@@ -157,13 +156,13 @@ Result<MegatronTable> megatron_table(const Model& model, int64_t rows) {
       box = Box(std::move(dims));
     }
     if (!Box::whole(split).contains(box)) {
-      return invalid_input(fmt::format("'{}': expected at most the {} rows of the padded vocabulary, found [{}]",
-                                       name, rows, fmt::join(view.array_shape, ", ")));
+      return invalid_input(
+          fmt::format("'{}': expected at most the {} rows of the padded vocabulary, found [{}]",
+                      name, rows, fmt::join(view.array_shape, ", ")));
     }
     const auto [at, added] = numbers.emplace(array.name, table.arrays.size());
     if (added) {
-      const int64_t padding =
-          array.padded ? Box::whole(array.shape).volume() - box.volume() : 0;
+      const int64_t padding = array.padded ? Box::whole(array.shape).volume() - box.volume() : 0;
       filled.push_back(padding);
       table.arrays.push_back(std::move(array));
     }
@@ -205,8 +204,8 @@ Result<std::unique_ptr<TensorSource>> megatron_as_huggingface(
   const auto error = [&](const MegatronBox& box, const std::string& found) {
     const MegatronArray& array = table.arrays[box.array];
     return invalid_input(fmt::format("{}: '{}': expected [{}], of which {} is {}, found {}", where,
-                                     array.name, fmt::join(array.shape, ", "),
-                                     box.box.to_string(), box.name, found));
+                                     array.name, fmt::join(array.shape, ", "), box.box.to_string(),
+                                     box.name, found));
   };
   auto whole = std::make_unique<Sliced>(theirs);
   auto tiled = std::make_unique<Sliced>(untiled);

@@ -28,10 +28,10 @@ inline constexpr const char* kMegatronName = "decoder.final_layernorm.weight";
 // Begins the names of arrays of layers.
 inline constexpr const char* kMegatronLayers = "decoder.layers.";
 
-// What stands before the arrays of AdamW's states: this, and PyTorch's name of the state with a dot.
+// The names of AdamW's states begin with this, PyTorch's name of the state, and a dot.
 inline constexpr const char* kMegatronState = "optimizer.state.";
-// What stands before the wide parameters of optimizers that keep some: of the one that is not
-// distributed, and of the distributed one.
+// The names of wide parameters begin so, of the optimizer that is not distributed, and of the
+// distributed one.
 inline constexpr const char* kMegatronMasters[] = {"optimizer.state.fp32_param.",
                                                    "optimizer.state.param."};
 

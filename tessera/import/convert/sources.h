@@ -99,7 +99,7 @@ class Untiled : public TensorSource {
   Status read_region(size_t array, const Box& region, DType dtype, std::byte* out) const;
   std::shared_ptr<const TensorSource> from_;
   std::vector<SourceArray> arrays_;
-  std::vector<SourceArray> stored_;            // with the dims of a tile instead of its elements
+  std::vector<SourceArray> stored_;          // with the dims of a tile instead of its elements
   std::vector<std::vector<int64_t>> tiles_;  // the shape of one
   std::map<std::string, size_t, std::less<>> by_name_;
 };

@@ -156,7 +156,7 @@ TEST_F(DcpFolder, what_is_written_is_read) {
   }
 }
 
-// What Megatron Core's checkpoints have besides arrays: numbers under keys of dicts, indices of lists.
+// Megatron Core's checkpoints have numbers under keys of dicts and indices of lists.
 TEST_F(DcpFolder, settings_are_read) {
   const auto file = File::open(golden("common.pt"));
   ASSERT_TRUE(file) << file.error().message;

@@ -42,8 +42,7 @@ const std::set<std::string>& metadata_classes() {
         in_module("Metadata"), in_module("TensorStorageMetadata"), in_module("TensorProperties"),
         in_module("_MEM_FORMAT_ENCODING"), in_module("ChunkStorageMetadata"),
         in_module("BytesStorageMetadata"), in_module("MetadataIndex"), in_module("StorageMeta"),
-        fmt::format("{} _StorageInfo", kStorageModule),
-        kMegatronMetadata, kMegatronPlan,
+        fmt::format("{} _StorageInfo", kStorageModule), kMegatronMetadata, kMegatronPlan,
         // Megatron Core keeps the plans by which ranks saved.
         fmt::format("{} SavePlan", kPlannerModule), fmt::format("{} WriteItem", kPlannerModule),
         fmt::format("{} WriteItemType", kPlannerModule),

@@ -41,26 +41,43 @@ const std::set<std::string>& tensor_classes() {
   return names;
 }
 
-// The classes that settings may have besides those of tensors: what Megatron Core itself allows in a
-// common.pt (megatron/core/safe_globals.py of megatron-core 0.19.2).
+// Returns the classes that settings may have: those of tensors, and those that Megatron Core itself
+// allows in a common.pt (megatron/core/safe_globals.py of megatron-core 0.19.2).
 const std::set<std::string>& value_classes() {
   static const std::set<std::string> names = [] {
     std::set<std::string> out = tensor_classes();
-    for (const char* name :
-         {"argparse Namespace", "types SimpleNamespace", "pathlib PosixPath", "signal Signals",
-          "pathlib._local PosixPath", "torch Tensor", "torch device", "torch float32",
-          "torch float16", "torch bfloat16", "torch float64", "torch uint8", "torch int64",
-          "torch int32", "torch bool", "builtins set", "_codecs encode", "numpy ndarray",
-          "numpy dtype", "numpy.core.multiarray _reconstruct", "numpy.core.multiarray scalar",
-          "numpy._core.multiarray _reconstruct", "numpy._core.multiarray scalar",
-          "megatron.core.enums ModelType", "megatron.core.optimizer.optimizer_config OptimizerConfig",
-          "megatron.core.transformer.enums AttnBackend",
-          "megatron.core.transformer.enums CudaGraphScope",
-          "megatron.core.transformer.enums CudaGraphModule",
-          "megatron.core.transformer.enums InferenceCudaGraphScope",
-          "megatron.core.rerun_state_machine RerunDiagnostic",
-          "megatron.core.rerun_state_machine RerunMode",
-          "megatron.core.rerun_state_machine RerunState"})
+    for (const char* name : {"argparse Namespace",
+                             "types SimpleNamespace",
+                             "pathlib PosixPath",
+                             "signal Signals",
+                             "pathlib._local PosixPath",
+                             "torch Tensor",
+                             "torch device",
+                             "torch float32",
+                             "torch float16",
+                             "torch bfloat16",
+                             "torch float64",
+                             "torch uint8",
+                             "torch int64",
+                             "torch int32",
+                             "torch bool",
+                             "builtins set",
+                             "_codecs encode",
+                             "numpy ndarray",
+                             "numpy dtype",
+                             "numpy.core.multiarray _reconstruct",
+                             "numpy.core.multiarray scalar",
+                             "numpy._core.multiarray _reconstruct",
+                             "numpy._core.multiarray scalar",
+                             "megatron.core.enums ModelType",
+                             "megatron.core.optimizer.optimizer_config OptimizerConfig",
+                             "megatron.core.transformer.enums AttnBackend",
+                             "megatron.core.transformer.enums CudaGraphScope",
+                             "megatron.core.transformer.enums CudaGraphModule",
+                             "megatron.core.transformer.enums InferenceCudaGraphScope",
+                             "megatron.core.rerun_state_machine RerunDiagnostic",
+                             "megatron.core.rerun_state_machine RerunMode",
+                             "megatron.core.rerun_state_machine RerunState"})
       out.insert(name);
     return out;
   }();
@@ -207,7 +224,8 @@ std::vector<double> SavedValue::numbers(const std::vector<std::string>& keys) co
   if (value == nullptr) return out;
   archive_->add_numbers(*value, out);
   if (value->kind == Kind::kTuple || value->kind == Kind::kList) {
-    for (const uint32_t item : value->items) archive_->add_numbers(archive_->saved.pickle.at(item), out);
+    for (const uint32_t item : value->items)
+      archive_->add_numbers(archive_->saved.pickle.at(item), out);
   }
   return out;
 }

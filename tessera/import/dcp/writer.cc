@@ -55,7 +55,8 @@ struct DcpWriter::Layout {
         share.dims[0] = {file * each, std::min(rows, (file + 1) * each) - file * each};
       const auto add_chunk = [&](const Box& box) -> Status {
         Chunk chunk{box, static_cast<size_t>(file), 0, box.volume() * width};
-        for (size_t d = 0; d < box.rank(); ++d) chunk.begin += box.dims[d].begin * strides[d] * width;
+        for (size_t d = 0; d < box.rank(); ++d)
+          chunk.begin += box.dims[d].begin * strides[d] * width;
         const SavedFrame frame = saved_frame(array.dtype, box.shape(), 0);
         OpenFile& open = files[chunk.file];
         chunk.offset = open.bytes;

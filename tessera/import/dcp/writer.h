@@ -30,7 +30,7 @@ class DcpWriter : public ArrayWriter {
   DcpWriter(DcpWriter&&) noexcept;
   DcpWriter& operator=(DcpWriter&&) = delete;
 
-  // Writes bytes, as ArrayWriter says. What is never written is zero.
+  // Writes bytes, as ArrayWriter says. Bytes that are never written are zero.
   Status write(size_t array, int64_t offset, int64_t bytes, const std::byte* data) override;
   // Writes what surrounds the arrays' bytes, the objects (values that are no tensors, by name), and
   // last the .metadata, and syncs all files. `others`: further names of arrays, by their number.

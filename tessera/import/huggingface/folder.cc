@@ -130,8 +130,7 @@ Status write_parts(const TensorSource& source, const std::vector<const TensorVie
       const SourceArray& array = *source.find(view.name);
       std::byte* into = count > 1 ? part.data() : buffer.data();
       TESSERA_TRY_VOID(read_reordered(source, array, view, tile, into));
-      if (count > 1)
-        copy_strided({elements}, bytes, into, {1}, buffer.data() + i * bytes, {count});
+      if (count > 1) copy_strided({elements}, bytes, into, {1}, buffer.data() + i * bytes, {count});
     }
     Box box = first.box(tile);
     if (count > 1) box.dims.back() = {0, count};
@@ -335,8 +334,8 @@ Status write_arrays(const HuggingFaceArrays& arrays, const TensorSource& source,
     Box whole = Box::whole(view.shape);
     for (size_t i = 0; i < view.arrays.size(); ++i) {
       if (view.stacked) whole.dims[0] = {static_cast<int64_t>(i), 1};
-      TESSERA_TRY_VOID(
-          write_parts(source, views, whole, first + arrays.numbers.at(view.arrays[i]), writer, buffer));
+      TESSERA_TRY_VOID(write_parts(source, views, whole, first + arrays.numbers.at(view.arrays[i]),
+                                   writer, buffer));
     }
   }
   return {};
@@ -375,7 +374,8 @@ Result<ExportedWeights> export_huggingface(const TensorSource& source, const Ten
   ExportedWeights report;
   for (const TensorView& view : views) report.parameters += product(view.shape);
   TESSERA_TRY(HuggingFaceArrays arrays, huggingface_arrays(views, source));
-  const SourceArray* narrow = theirs == nullptr ? nullptr : theirs->find(arrays.entries.front().name);
+  const SourceArray* narrow =
+      theirs == nullptr ? nullptr : theirs->find(arrays.entries.front().name);
   const DType dtype = narrow == nullptr ? arrays.entries.front().dtype : narrow->dtype;
   TESSERA_TRY(const std::string config, config_text(model, spec, dtype));
   TESSERA_TRY_VOID(add_copies(model, config, views, report.notes));

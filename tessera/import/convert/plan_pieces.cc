@@ -1,4 +1,4 @@
-#include "tessera/import/convert/held.h"
+#include "tessera/import/convert/plan_pieces.h"
 
 #include "tessera/compile/compile.h"
 #include "tessera/plan/load.h"
@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-Result<Held> held_by(const std::string& plan, const std::string& model) {
-  Held held;
+Result<PlanPieces> pieces_of(const std::string& plan, const std::string& model) {
+  PlanPieces held;
   if (plan.empty()) return held;
   Compiler compiler;
   CompileTexts texts;
