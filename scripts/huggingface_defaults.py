@@ -6,6 +6,7 @@
 
 A default is that of the field of the type's own configuration class, before anything is computed from others. PASSED_OVER are the
 fields that change nothing that is computed here; all others must be read by tessera/models/huggingface/*.cc, which a test checks.
+The file also has the names of keys that are passed over; any other key of a config.json is named as unknown.
 tests/huggingface compares the file with the installed version.
 """
 import argparse
@@ -13,6 +14,7 @@ import dataclasses
 import json
 import pathlib
 import sys
+import textwrap
 
 TYPES = ("gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3", "bert", "vit", "t5", "qwen3_moe", "deepseek_v3", "deepseek_v2",
          "gpt_oss", "gemma2", "gemma3_text", "olmo2", "phi3", "glm4", "glm4_moe", "llama4_text", "nemotron",
@@ -32,6 +34,30 @@ PASSED_OVER = {
     # These belong to heads that are not imported.
     "classifier_dropout", "summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
     "summary_first_dropout", "encoder_stride", "pooler_output_size", "pooler_act",
+}
+# Keys that no class of transformers 5 has a field for, but that files of earlier versions hold, and that change nothing either.
+FORMER = {
+    # Of the file and of calls.
+    "model_type", "torch_dtype", "auto_map", "name_or_path", "tokenizer_class", "prefix", "task_specific_params", "torchscript",
+    "finetuning_task", "output_attentions", "attn_implementation", "gradient_checkpointing", "output_past", "tf_legacy_loss",
+    "use_bfloat16", "sep_token_id", "decoder_start_token_id", "unsloth_version", "unsloth_fixed", "for_llm_compressor", "ep_size",
+    # Of text generation.
+    "max_length", "min_length", "max_new_tokens", "do_sample", "early_stopping", "num_beams", "num_beam_groups", "diversity_penalty",
+    "temperature", "top_k", "top_p", "typical_p", "repetition_penalty", "length_penalty", "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size", "bad_words_ids", "num_return_sequences", "output_scores", "return_dict_in_generate",
+    "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values", "exponential_decay_length_penalty", "suppress_tokens",
+    "begin_suppress_tokens", "cache_implementation",
+    # How arrays are stored. The arrays themselves say it too, and those of dtypes that are not read are refused.
+    "quantization_config",
+    # What follows from other keys, and second names.
+    "qk_head_dim", "dense_act_fn", "is_gated_act", "n_ctx", "initial_context_length", "experts_per_token",
+    # A coefficient of a loss that the class does not add.
+    "aux_loss_alpha", "seq_aux",
+}
+# The same, where only this value changes nothing.
+FORMER_VALUES = {
+    "pruned_heads": {}, "tie_encoder_decoder": False, "add_cross_attention": False, "is_decoder": False,
+    "position_embedding_type": "absolute", "moe_layer_freq": 1,
 }
 # Classes and kinds of losses matter where the head is one of classes.
 CLASSES, ENCODER_ONLY = {"id2label", "problem_type"}, {"is_decoder"}
@@ -75,6 +101,9 @@ def text():
         lines.append(f'  "(other names)": {{{names}}}}},')
     lines[-1] = lines[-1].removesuffix(",")
     body = "\n".join(lines)
+    rows = [f'"{name}": []' for name in sorted(PASSED_OVER | FORMER | CLASSES)]
+    rows += [f'"{name}": {json.dumps([value])}' for name, value in FORMER_VALUES.items()]
+    passed = "\n".join(textwrap.wrap(", ".join(rows), 98, break_on_hyphens=False))
     return f"""// Written by scripts/huggingface_defaults.py from the configuration classes of transformers; do not edit.
 #include "tessera/models/huggingface_defaults.h"
 
@@ -83,6 +112,12 @@ namespace tessera {{
 std::string_view huggingface_defaults() {{
   return R"json({{
 {body}
+}})json";
+}}
+
+std::string_view huggingface_passed_over() {{
+  return R"json({{
+{passed}
 }})json";
 }}
 

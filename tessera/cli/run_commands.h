@@ -31,7 +31,8 @@ struct TrainOptions {
   bool resume = false;  // start from the newest checkpoint of the run
   std::string trace;    // file to write the trace of a step to; empty: none
   std::optional<int64_t> trace_step;  // default: the third step, or the last if there are fewer
-  std::string network, hosts;         // files by which ranks are ordered (network/apply_order.h)
+  std::optional<std::string> device;
+  std::string network, hosts;  // files by which ranks are ordered (network/apply_order.h)
 };
 Result<int> run_train(const TrainOptions& options);
 
@@ -45,6 +46,7 @@ struct VerifyOptions {
   bool no_clip = false, json = false;
   std::string data;     // written as the key `data` of a run file; empty: random inputs
   std::string weights;  // the parameters of both runs; empty: initial values
+  std::string device;   // of the plan's run; empty: TESSERA_DEVICE, else cpu
 };
 Result<int> run_verify(const VerifyOptions& options);
 

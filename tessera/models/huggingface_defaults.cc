@@ -481,4 +481,34 @@ std::string_view huggingface_defaults() {
 })json";
 }
 
+std::string_view huggingface_passed_over() {
+  return R"json({
+"architectures": [], "attention_dropout": [], "attention_probs_dropout_prob": [],
+"attn_implementation": [], "attn_pdrop": [], "auto_map": [], "aux_loss_alpha": [],
+"bad_words_ids": [], "begin_suppress_tokens": [], "bos_token_id": [], "cache_implementation": [],
+"chunk_size_feed_forward": [], "classifier_dropout": [], "decoder_start_token_id": [],
+"dense_act_fn": [], "diversity_penalty": [], "do_sample": [], "dropout_rate": [], "dtype": [],
+"early_stopping": [], "embd_pdrop": [], "encoder_no_repeat_ngram_size": [], "encoder_stride": [],
+"eos_token_id": [], "ep_size": [], "experts_per_token": [], "exponential_decay_length_penalty":
+[], "finetuning_task": [], "for_llm_compressor": [], "forced_bos_token_id": [],
+"forced_eos_token_id": [], "gradient_checkpointing": [], "hidden_dropout_prob": [], "id2label":
+[], "initial_context_length": [], "initializer_factor": [], "initializer_range": [],
+"is_encoder_decoder": [], "is_gated_act": [], "label2id": [], "length_penalty": [], "max_length":
+[], "max_new_tokens": [], "min_length": [], "model_type": [], "n_ctx": [], "name_or_path": [],
+"no_repeat_ngram_size": [], "num_beam_groups": [], "num_beams": [], "num_return_sequences": [],
+"output_attentions": [], "output_hidden_states": [], "output_past": [], "output_scores": [],
+"pad_token_id": [], "pooler_act": [], "pooler_output_size": [], "prefix": [], "pretraining_tp":
+[], "problem_type": [], "qk_head_dim": [], "quantization_config": [], "remove_invalid_values": [],
+"reorder_and_upcast_attn": [], "repetition_penalty": [], "resid_pdrop": [], "return_dict": [],
+"return_dict_in_generate": [], "sep_token_id": [], "seq_aux": [], "summary_activation": [],
+"summary_first_dropout": [], "summary_proj_to_labels": [], "summary_type": [], "summary_use_proj":
+[], "suppress_tokens": [], "task_specific_params": [], "temperature": [], "tf_legacy_loss": [],
+"tokenizer_class": [], "top_k": [], "top_p": [], "torch_dtype": [], "torchscript": [],
+"transformers_version": [], "typical_p": [], "unsloth_fixed": [], "unsloth_version": [],
+"use_bfloat16": [], "use_cache": [], "pruned_heads": [{}], "tie_encoder_decoder": [false],
+"add_cross_attention": [false], "is_decoder": [false], "position_embedding_type": ["absolute"],
+"moe_layer_freq": [1]
+})json";
+}
+
 }  // namespace tessera

@@ -10,4 +10,8 @@ namespace tessera {
 
 std::string_view huggingface_defaults();
 
+// Returns the keys of any model type that change nothing that is computed here: a JSON object with
+// one list for each key, of the values that change nothing. An empty list stands for all values.
+std::string_view huggingface_passed_over();
+
 }  // namespace tessera

@@ -12,12 +12,14 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/text.h"
 #include "tessera/models/huggingface_defaults.h"
 #include "tessera/models/model.h"
 
 namespace tessera {
 namespace {
 
+using testing::AllOf;
 using testing::AnyOf;
 using testing::HasSubstr;
 using Json = nlohmann::json;
@@ -175,6 +177,35 @@ TEST(HuggingFaceConfig, AKeyThatIsLeftOutHasTheDefaultOfItsType) {
   EXPECT_THAT(read(R"({"model_type": "qwen3"})"), HasSubstr(",head_dim=128,"));
   EXPECT_THAT(read(R"({"model_type": "mistral"})"), HasSubstr(",window=4096,"));
   EXPECT_THAT(read(R"({"model_type": "mixtral"})"), HasSubstr(",window=0,"));
+}
+
+// Returns the sentences about a llama with `keys` more, or the error.
+std::string sentences_of(const std::string& keys) {
+  const auto model = parse_huggingface_config(
+      R"({"model_type": "llama", )" + kDecoder + ", " + keys + "}", "config.json");
+  return model ? join(model->approximations, "; ") : model.error().message;
+}
+
+TEST(HuggingFaceConfig, UnknownKeysAreNamed) {
+  EXPECT_EQ(sentences_of(R"("hiden_size": 3)"),
+            "the key hiden_size = 3 is unknown and not read (nearest: hidden_size)");
+  EXPECT_THAT(sentences_of(R"("window": {"size": 3}, "skip": false)"),
+              AllOf(HasSubstr("; the key window = an object is unknown and not read"),
+                    HasSubstr("the key skip = false is unknown and not read")));
+  // The file's own keys, those of generation, and keys without a value say nothing of the model.
+  EXPECT_EQ(
+      sentences_of(R"("_name_or_path": "x", "torch_dtype": "float16", "top_p": 0.5, "a": null)"),
+      "");
+  EXPECT_EQ(sentences_of(R"("pruned_heads": {}, "is_decoder": false)"), "");
+  EXPECT_THAT(sentences_of(R"("pruned_heads": {"0": [1]})"), HasSubstr("the key pruned_heads"));
+  EXPECT_EQ(sentences_of(R"("rope_scaling": {"type": "linear", "factor": 2.0, "factr": 4.0})"),
+            "the key rope_parameters.factr = 4.0 is unknown and not read (nearest: factor)");
+  const auto model = parse_huggingface_config(
+      R"({"model_type": "llama", )" + kDecoder + R"(, "skip": 1})", "config.json");
+  ASSERT_TRUE(model);
+  EXPECT_THAT(check_exact(*model, "config.json").error().message,
+              AllOf(HasSubstr("expected a model that can be computed exactly"),
+                    HasSubstr("the key skip = 1 is unknown and not read")));
 }
 
 TEST(HuggingFaceConfig, AnInfiniteNumberMayBeABareWord) {

@@ -11,12 +11,16 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <span>
 #include <unordered_map>
 #include <utility>
 
+#include "tessera/base/broken_invariant.h"
 #include "tessera/base/check.h"
 #include "tessera/base/doing.h"
 #include "tessera/base/text.h"
@@ -30,6 +34,7 @@
 #include "tessera/runtime/arena.h"
 #include "tessera/runtime/cached_tables.h"
 #include "tessera/runtime/copier.h"
+#include "tessera/runtime/device/device.h"
 #include "tessera/runtime/initialise.h"
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/roundings.h"
@@ -82,8 +87,10 @@ struct Run {
 struct Flight {
   std::vector<comm::Handle> pending;
   std::vector<std::unique_ptr<comm::CodedCall>> coded;  // messages to be decoded after the wait
-  bool each_run = true;         // whether it is issued in every run of a block of a micro-batch
-  bool copies = false;          // whether `pending` has tickets of the copier
+  bool each_run = true;  // whether it is issued in every run of a block of a micro-batch
+  bool copies = false;   // whether `pending` has tickets of the copier
+  device::Stream* stream = nullptr;  // of the device, which begins the operations and waits for
+                                     // them; null without a device
   RowExchange* rows = nullptr;  // writes arriving rows to their places after the wait; null: none
   std::string name;             // key in profile()
 };
@@ -103,12 +110,17 @@ std::string first_line(std::string_view text) {
 struct RankExecutor::Impl {
   const Graph& graph;
   const Program& program;
-  comm::Communicator& communicator;
+  comm::Communicator& world;         // connects the hosts
+  comm::Communicator* communicator;  // moves arrays: the device's, or without one `world`
   ExecutorOptions options;
   kernels::ThreadScope thread;
-  std::array<Arena, kTiers> arenas;  // those of device and host
+  std::array<Arena, kTiers> arenas;  // those of device and host; without that of a device
   DiskFile disk;
   kernels::KernelContext context;
+  std::unique_ptr<device::Device> device;  // null: the processor itself
+  std::unique_ptr<device::Memory> device_memory;
+  std::unique_ptr<comm::Communicator> device_communicator;
+  std::mutex timing;  // guards `seconds`
   std::array<int64_t, kTiers> peak{};
   CachedTables tables;
   ByBlock<std::vector<Extent>> extents;
@@ -131,17 +143,32 @@ struct RankExecutor::Impl {
   std::optional<AheadPart> ahead;         // the part of the program that works for the next step
   bool filled = false, filling = false;   // filled: whether the part for the next step is there
   const ByBlock<std::vector<bool>>* executed = nullptr;  // instructions to execute; null: all
-  Copier copier;  // last member, so that it ends before the memory that its jobs use
+  Copier copier;                                         // ends before the memory that its jobs use
+  // The streams of a device: computations; collectives and messages; copies between tiers. Last
+  // members, so that their threads end first.
+  std::unique_ptr<device::Stream> computing, messaging, copying;
 
   Impl(const Graph& g, const Program& p, comm::Communicator& c, ExecutorOptions o)
-      : graph(g), program(p), communicator(c), options(o), thread(options.threads) {
+      : graph(g),
+        program(p),
+        world(c),
+        communicator(&c),
+        options(std::move(o)),
+        thread(options.threads) {
     context.seed = options.seed;
   }
 
   // ---- memory
   // ---------------------------------------------------------------------------------------------------
+  bool of_device(const Buffer& buffer) const {
+    return device != nullptr && buffer.tier == Tier::kDevice;
+  }
+
+  // Returns the address of a buffer. That of a device's memory is for the thread that asks.
   std::byte* buffer_data(const Buffer& buffer, int64_t micro_batch) const {
-    return arenas[static_cast<size_t>(buffer.tier)].data() + buffer.offset_at(micro_batch);
+    std::byte* arena =
+        of_device(buffer) ? device_memory->data() : arenas[static_cast<size_t>(buffer.tier)].data();
+    return arena + buffer.offset_at(micro_batch);
   }
 
   TierArray tier_array(const View& view, int64_t micro_batch) const {
@@ -189,10 +216,42 @@ struct RankExecutor::Impl {
   // ---- preparation
   // ----------------------------------------------------------------------------------------------
   Status prepare() {
+    TESSERA_TRY(device, device::open(options.device));
     for (const Tier tier : {Tier::kDevice, Tier::kHost}) {
       const auto index = static_cast<size_t>(tier);
-      TESSERA_TRY(arenas[index], Arena::create(tier, program.arena_bytes[index]));
+      const int64_t bytes = program.arena_bytes[index];
+      if (device != nullptr && tier == Tier::kDevice) {
+        TESSERA_TRY(device_memory, device->allocate(bytes));
+      } else {
+        TESSERA_TRY(arenas[index], Arena::create(tier, bytes));
+      }
     }
+    if (device != nullptr) {
+      device_communicator = device->communicator(world);
+      communicator = device_communicator.get();
+      // A broken invariant on the thread of a stream is thrown, so that it reaches the host.
+      struct Scope {
+        kernels::ThreadScope kernels;
+        ChecksThrow checks;
+      };
+      const auto enter = [threads = options.threads]() -> std::shared_ptr<void> {
+        return std::shared_ptr<Scope>(new Scope{kernels::ThreadScope(threads), ChecksThrow()});
+      };
+      for (auto* stream : {&computing, &messaging, &copying}) *stream = device->stream(enter);
+    }
+    Status prepared;
+    on_device([&] { prepared = prepare_program(); });
+    return prepared;
+  }
+
+  // Does what touches the memory of the device tier, where that may be done, and waits for it.
+  void on_device(const std::function<void()>& work) const {
+    if (device == nullptr) return work();
+    computing->launch(work);
+    computing->finish();
+  }
+
+  Status prepare_program() {
     auto file = DiskFile::create(CachedTables::disk_bytes(program));
     if (!file) return fault(fmt::format("rank {}: {}", program.rank, file.error().message));
     disk = std::move(*file);
@@ -200,7 +259,7 @@ struct RankExecutor::Impl {
         graph, program, options, [this](BufferId id) { return buffer_data(program.buffer(id), 0); },
         [this] { return copier.wait_for_all(); });
     if (!cached) return fault(fmt::format("rank {}: {}", program.rank, cached.error().message));
-    for (const Group& group : program.groups) groups.push_back(communicator.group(group.members));
+    for (const Group& group : program.groups) groups.push_back(communicator->group(group.members));
     for (const auto& [ref, block] : program.blocks) {
       extents[ref].resize(block.size());
       variants[ref].resize(block.size());
@@ -282,17 +341,18 @@ struct RankExecutor::Impl {
           }
           label.tensor = moved_tensors(issue, graph);
           label.axis = join(program.groups[static_cast<size_t>(issue.group)].axes, "+");
-          add_flight(issue.handle, b, instruction.when, std::string(collective_name(issue.kind)));
+          add_flight(issue.handle, b, instruction.when, std::string(collective_name(issue.kind)),
+                     messaging);
         },
         [&](const Send& send) {
           prepare_views(send.view, send.region, made);
           label.tensor = graph.tensor(send.tensor).name;
-          add_flight(send.handle, b, instruction.when, "send");
+          add_flight(send.handle, b, instruction.when, "send", messaging);
         },
         [&](const Recv& receive) {
           prepare_views(receive.view, receive.region, made);
           label.tensor = graph.tensor(receive.tensor).name;
-          add_flight(receive.handle, b, instruction.when, "receive");
+          add_flight(receive.handle, b, instruction.when, "receive", messaging);
         },
         [&](const Copy& copy) {
           v.slots = std::lcm(slots_of(copy.from), slots_of(copy.to));
@@ -301,13 +361,13 @@ struct RankExecutor::Impl {
           if (copy.handle < 0) return;
           label.tensor = graph.tensor(copy.tensor).name;
           v.jobs.resize(v.kernels.size());
-          add_flight(copy.handle, b, instruction.when, "copy");
+          add_flight(copy.handle, b, instruction.when, "copy", copying);
           flights.at(copy.handle).copies = true;
         },
         [&](const FetchRows& fetch) {
           const RowCache& cache = program.caches[static_cast<size_t>(fetch.cache)];
           label.tensor = graph.tensor(program.buffer(cache.held.front()).tensor).name;
-          add_flight(fetch.handle, b, instruction.when, "rows");
+          add_flight(fetch.handle, b, instruction.when, "rows", computing);
           flights.at(fetch.handle).copies = true;
         },
         [&](const Load& one) { prepare_loads(one, made); },
@@ -332,8 +392,10 @@ struct RankExecutor::Impl {
     return v.moving ? program.micro_batches : std::min(v.slots, program.micro_batches);
   }
 
-  void add_flight(int handle, BlockRef block, When when, std::string name) {
+  void add_flight(int handle, BlockRef block, When when, std::string name,
+                  const std::unique_ptr<device::Stream>& stream) {
     Flight& flight = flights[handle];
+    flight.stream = stream.get();
     flight.each_run = !block.once() && when == When::kAlways;
     flight.pending.assign(flight.each_run ? static_cast<size_t>(program.micro_batches) : 1,
                           comm::kNoHandle);
@@ -346,8 +408,26 @@ struct RankExecutor::Impl {
   void run_step(int64_t step) {
     context.step = step;
     for (const Run& run : schedule) run_block(run);
-    for (auto& [handle, flight] : flights) wait_all(flight);
-    if (context.evaluating) expect(tables.end_evaluation(), {});
+    if (device == nullptr) {
+      for (auto& [handle, flight] : flights) wait_all(flight);
+    } else {
+      finish_streams();
+    }
+    if (context.evaluating) on_device([&] { expect(tables.end_evaluation(), {}); });
+  }
+
+  // Waits until all streams have done their work. If any of it failed, tells the other ranks,
+  // since the stream of messages may be waiting for them.
+  void finish_streams() {
+    try {
+      for (auto& [handle, flight] : flights)
+        flight.stream->launch([this, &flight = flight] { wait_all(flight); });
+      for (device::Stream* stream : {computing.get(), messaging.get(), copying.get()})
+        stream->finish();
+    } catch (const comm::CommFault& failed) {
+      world.abort(failed.message);
+      throw;
+    }
   }
 
   void expect(const Status& status, const comm::Label& where) const {
@@ -413,20 +493,70 @@ struct RankExecutor::Impl {
         continue;
       if (executed != nullptr && !executed->at(run.block)[i]) continue;
       touch(touched[i], run.micro_batch);
+      Executed* times = nullptr;
       if (recorded != nullptr) {
-        const int64_t begin = read_clock(clock);
-        execute(run, i, instruction);
-        recorded->push_back(
-            {run.block, static_cast<int32_t>(i), run.micro_batch, begin, read_clock(clock)});
-      } else if (options.profile) {
-        const auto begin = std::chrono::steady_clock::now();
-        execute(run, i, instruction);
-        seconds[profile_name(instruction)] +=
-            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        recorded->push_back({run.block, static_cast<int32_t>(i), run.micro_batch});
+        times = &recorded->back();
+      }
+      if (device == nullptr) {
+        execute_timed(run, i, instruction, times);
       } else {
-        execute(run, i, instruction);
+        launch(run, i, instruction, times);
       }
     }
+  }
+
+  void execute_timed(const Run& run, size_t i, const Instruction& instruction, Executed* times) {
+    if (times != nullptr) {
+      times->start_ns = read_clock(clock);
+      execute(run, i, instruction);
+      times->end_ns = read_clock(clock);
+    } else if (options.profile) {
+      const auto begin = std::chrono::steady_clock::now();
+      execute(run, i, instruction);
+      const std::lock_guard lock(timing);
+      seconds[profile_name(instruction)] +=
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    } else {
+      execute(run, i, instruction);
+    }
+  }
+
+  // Gives an instruction to the stream of the device that executes it. What is issued waits for the
+  // computations in front of it, and computations wait where the program waits; there is no other
+  // order between streams.
+  void launch(const Run& run, size_t i, const Instruction& instruction, Executed* times) {
+    const auto on = [&](device::Stream& stream) {
+      stream.launch(
+          [this, run, i, &instruction, times] { execute_timed(run, i, instruction, times); });
+    };
+    const auto issued_on = [&](device::Stream& stream) {
+      stream.wait(computing->record());
+      on(stream);
+    };
+    match(
+        instruction, [&](const OneOf<Compute, FetchRows, ReleaseRows> auto&) { on(*computing); },
+        [&](const OneOf<Issue, Send, Recv> auto&) { issued_on(*messaging); },
+        [&](const Copy& copy) { copy.handle < 0 ? on(*computing) : issued_on(*copying); },
+        [&](const Wait& wait) {
+          device::Stream& stream = *flights.at(wait.handle).stream;
+          on(stream);
+          if (&stream != computing.get()) computing->wait(stream.record());
+        },
+        [&](const Load& one) { launch_load(run, i, one); }, [](const Free&) {});
+  }
+
+  // Loads an input into memory of the host, from where the device takes it.
+  void launch_load(const Run& run, size_t i, const Load& one) {
+    const auto& [region, to] = at_place(operands[run.block][i].loads, run);
+    if (region.empty()) return;
+    const auto bytes = static_cast<size_t>(region.volume() * dtype_bytes(to.dtype));
+    const auto values = std::make_shared<std::vector<std::byte>>(bytes);
+    const Array from = Array::contiguous(values->data(), to.dtype, to.shape);
+    load_values(one, region, from);
+    computing->launch([values, from, &to = to] {
+      if (const Kernel copy = kernels::prepare_copy(from, to)) copy();
+    });
   }
 
   std::string profile_name(const Instruction& instruction) const {
@@ -585,13 +715,13 @@ struct RankExecutor::Impl {
       auto call = std::make_unique<comm::CodedCall>();
       const auto me = static_cast<size_t>(program.groups[static_cast<size_t>(issue.group)].index);
       const comm::Handle started =
-          call->begin(communicator, groups[static_cast<size_t>(issue.group)], me, items,
+          call->begin(*communicator, groups[static_cast<size_t>(issue.group)], me, items,
                       *issue.codec, residual_of(issue.residual), label);
       return start(run, issue.handle, started, std::move(call));
     }
     if (issue.named) return exchange_rows(run, i, issue);
     start(run, issue.handle,
-          communicator.issue(groups[static_cast<size_t>(issue.group)], items, label));
+          communicator->issue(groups[static_cast<size_t>(issue.group)], items, label));
   }
 
   void exchange_rows(const Run& run, size_t i, const Issue& issue) {
@@ -603,7 +733,7 @@ struct RankExecutor::Impl {
     };
     const Transfer& transfer = issue.transfers[0];
     start(run, issue.handle,
-          exchange.begin(communicator, groups[static_cast<size_t>(issue.group)], ids,
+          exchange.begin(*communicator, groups[static_cast<size_t>(issue.group)], ids,
                          operand(transfer.in), operand(transfer.out), context.step,
                          labels[run.block][i]));
     flights.at(issue.handle).rows = &exchange;
@@ -620,15 +750,15 @@ struct RankExecutor::Impl {
     if (send.codec) {
       auto call = std::make_unique<comm::CodedCall>();
       const comm::Handle started =
-          call->begin_send(communicator, send.peer, tag_of(send.tag, run), dtype,
+          call->begin_send(*communicator, send.peer, tag_of(send.tag, run), dtype,
                            at_place(operands[run.block][i].views, run), *send.codec,
                            residual_of(send.residual), labels[run.block][i]);
       return start(run, send.handle, started, std::move(call));
     }
-    start(
-        run, send.handle,
-        communicator.issue_send(send.peer, tag_of(send.tag, run), dtype,
-                                at_place(operands[run.block][i].views, run), labels[run.block][i]));
+    start(run, send.handle,
+          communicator->issue_send(send.peer, tag_of(send.tag, run), dtype,
+                                   at_place(operands[run.block][i].views, run),
+                                   labels[run.block][i]));
   }
 
   void execute_receive(const Run& run, size_t i, const Recv& receive) {
@@ -636,14 +766,14 @@ struct RankExecutor::Impl {
     if (receive.codec) {
       auto call = std::make_unique<comm::CodedCall>();
       const comm::Handle started = call->begin_recv(
-          communicator, receive.peer, tag_of(receive.tag, run), dtype,
+          *communicator, receive.peer, tag_of(receive.tag, run), dtype,
           at_place(operands[run.block][i].views, run), *receive.codec, labels[run.block][i]);
       return start(run, receive.handle, started, std::move(call));
     }
-    start(
-        run, receive.handle,
-        communicator.issue_recv(receive.peer, tag_of(receive.tag, run), dtype,
-                                at_place(operands[run.block][i].views, run), labels[run.block][i]));
+    start(run, receive.handle,
+          communicator->issue_recv(receive.peer, tag_of(receive.tag, run), dtype,
+                                   at_place(operands[run.block][i].views, run),
+                                   labels[run.block][i]));
   }
 
   void wait_on(Flight& flight, size_t slot) {
@@ -652,7 +782,7 @@ struct RankExecutor::Impl {
       if (const Status status = copier.wait(handle); !status)
         throw comm::CommFault{status.error().message, status.error().code};
     } else if (handle != comm::kNoHandle) {
-      communicator.wait(handle);
+      communicator->wait(handle);
     }
     if (const auto call = std::exchange(flight.coded[slot], nullptr)) call->finish();
     if (RowExchange* rows = std::exchange(flight.rows, nullptr)) rows->finish();
@@ -714,7 +844,10 @@ struct RankExecutor::Impl {
   // that next step.
   void execute_load(const Run& run, size_t i, const Load& one) {
     const auto& [region, to] = at_place(operands[run.block][i].loads, run);
-    if (region.empty()) return;
+    if (!region.empty()) load_values(one, region, to);
+  }
+
+  void load_values(const Load& one, const Box& region, const Array& to) {
     const Tensor& tensor = graph.tensor(one.tensor);
     if (!is_of_next_step(tensor)) return (*load)(tensor, region, to);
     const Tensor& now = graph.tensor(tensor.of);
@@ -763,11 +896,11 @@ void RankExecutor::initialise(const std::set<TensorId>& but) {
       tessera::initialise(whole_of(impl_->graph.tensor(home.tensor), origin),
                           origin.in_whole(home.region), impl_->options.seed, to);
     };
-    if (buffer.tier != Tier::kDisk) {
+    if (buffer.tier != Tier::kDisk && !impl_->of_device(buffer)) {
       init(impl_->array({buffer.id, whole.box}, 0));
       continue;
     }
-    if (buffer.id != home.buffer)
+    if (buffer.id != home.buffer && !impl_->of_device(buffer))
       continue;  // rows in a file get their initial values when they
                  // are read
     HostArray values{home.tensor, home.region, buffer.dtype, {}};
@@ -780,8 +913,10 @@ void RankExecutor::initialise(const std::set<TensorId>& but) {
     impl_->extend(extent, {id, Box::whole(impl_->program.buffer(id).shape)});
     impl_->touch(extent, 0);
   }
-  for (const std::span<float> residual : impl_->residuals())
-    std::fill(residual.begin(), residual.end(), 0.0F);
+  impl_->on_device([&] {
+    for (const std::span<float> residual : impl_->residuals())
+      std::fill(residual.begin(), residual.end(), 0.0F);
+  });
 }
 
 void RankExecutor::take_memory() {
@@ -801,8 +936,10 @@ void RankExecutor::run_step(int64_t step, const LoadFunction& load) {
 
 void RankExecutor::evaluate(int64_t step, const LoadFunction& load, const Observation* observed) {
   std::vector<float> saved;
-  for (const std::span<float> residual : impl_->residuals())
-    saved.insert(saved.end(), residual.begin(), residual.end());
+  impl_->on_device([&] {
+    for (const std::span<float> residual : impl_->residuals())
+      saved.insert(saved.end(), residual.begin(), residual.end());
+  });
   impl_->find_forward();
   impl_->load = &load;
   // An evaluation has batches of its own, so the results that were made ahead for the next training
@@ -824,11 +961,13 @@ void RankExecutor::evaluate(int64_t step, const LoadFunction& load, const Observ
     write(impl_->ahead->homes[i], of_next_step[i]);
     impl_->filled = filled;
   }
-  auto next = saved.begin();
-  for (const std::span<float> residual : impl_->residuals()) {
-    std::copy_n(next, residual.size(), residual.begin());
-    next += static_cast<std::ptrdiff_t>(residual.size());
-  }
+  impl_->on_device([&] {
+    auto next = saved.begin();
+    for (const std::span<float> residual : impl_->residuals()) {
+      std::copy_n(next, residual.size(), residual.begin());
+      next += static_cast<std::ptrdiff_t>(residual.size());
+    }
+  });
 }
 
 void RankExecutor::record(std::vector<Executed>* into, RecordClock clock) {
@@ -861,6 +1000,9 @@ HostArray RankExecutor::read(const Home& home) const {
   result.data.resize(static_cast<size_t>(buffer.bytes()));
   if (buffer.tier == Tier::kDisk) {
     check_disk(impl_->disk.read(buffer.offset, result.data.data(), buffer.bytes()), home);
+  } else if (impl_->of_device(buffer)) {
+    impl_->device->download(*impl_->computing, *impl_->device_memory, buffer.offset_at(0),
+                            result.data.data(), buffer.bytes());
   } else {
     const std::byte* from = impl_->buffer_data(buffer, 0);
     std::copy(from, from + buffer.bytes(), result.data.begin());
@@ -878,6 +1020,9 @@ void RankExecutor::write(const Home& home, const HostArray& array) {
     check_disk(rows->write(home.buffer, array.data.data()), home);
   } else if (buffer.tier == Tier::kDisk) {
     check_disk(impl_->disk.write(buffer.offset, array.data.data(), buffer.bytes()), home);
+  } else if (impl_->of_device(buffer)) {
+    impl_->device->upload(*impl_->computing, *impl_->device_memory, buffer.offset_at(0),
+                          array.data.data(), buffer.bytes());
   } else {
     std::copy(array.data.begin(), array.data.end(), impl_->buffer_data(buffer, 0));
   }
@@ -889,7 +1034,8 @@ std::byte* RankExecutor::memory(const Home& home) {
   const Buffer& buffer = impl_->program.buffer(home.buffer);
   TESSERA_CHECK(buffer.bytes() == home.region.volume() * dtype_bytes(buffer.dtype), "home {} of {}",
                 buffer.name, home.region.to_string());
-  return buffer.tier == Tier::kDisk ? nullptr : impl_->buffer_data(buffer, 0);
+  const bool reached = buffer.tier != Tier::kDisk && !impl_->of_device(buffer);
+  return reached ? impl_->buffer_data(buffer, 0) : nullptr;
 }
 const std::byte* RankExecutor::memory(const Home& home) const {
   if (CachedRows* rows = impl_->tables.rows_of(home.buffer)) return rows->rest(home.buffer, false);
@@ -900,7 +1046,11 @@ const std::byte* RankExecutor::memory(const Home& home) const {
   return at;
 }
 
-std::vector<std::span<float>> RankExecutor::residuals() const { return impl_->residuals(); }
+std::vector<std::span<float>> RankExecutor::residuals() const {
+  std::vector<std::span<float>> found;
+  impl_->on_device([&] { found = impl_->residuals(); });
+  return found;
+}
 
 std::array<int64_t, 3> RankExecutor::peak_bytes() const { return impl_->peak; }
 std::vector<RowCacheReport> RankExecutor::row_caches() const { return impl_->tables.reports(); }

@@ -102,6 +102,9 @@ struct ExecutorOptions {
   // Seed by which the rounding of sums is changed (roundings.h); 0: sums stay as the kernels
   // compute them.
   uint64_t roundings = 0;
+  // Where the memory of the device tier lies and the instructions are executed
+  // (device/device.h): "cpu", "test", "test(seed=3)"; "": what TESSERA_DEVICE says.
+  std::string device = {};
 };
 
 class RankExecutor {
@@ -137,7 +140,7 @@ class RankExecutor {
   HostArray read(const Home& home) const;
   void write(const Home& home, const HostArray& array);
   // Returns the memory of the home's region, row-major, valid until the next step. Returns null if
-  // the home is on disk; then use read() and write(). For a table with a cache returns the memory
+  // the home is on disk or in the memory of a device; then use read() and write(). For a table with a cache returns the memory
   // in which all rows rest, after changed rows were written back there.
   std::byte* memory(const Home& home);
   const std::byte* memory(const Home& home) const;

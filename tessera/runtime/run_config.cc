@@ -18,6 +18,7 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/optimizers.h"
 #include "tessera/graph/precision.h"
+#include "tessera/runtime/device/device.h"
 
 namespace tessera {
 namespace {
@@ -53,6 +54,7 @@ std::vector<Key> keys_of(RunConfig& c) {
           {"ranks", &c.ranks, 0},
           {"threads", &c.threads, 0},
           {"timeout_s", &c.timeout_s, 0.001},
+          {"device", &c.device},
           {"memory_limit_bytes", &c.memory_limit_bytes, 0},
           {"folder", &c.folder},
           {"watch", &c.watch, 0},
@@ -356,6 +358,8 @@ Status check_run_config(const RunConfig& config) {
     return missing("model", "\"gpt:layers=4,hidden=128,heads=4,seq=128,vocab=256\"");
   }
   if (!config.data.given()) return missing("data", "[\"docs/**/*.md\"]");
+  if (auto device = device::open(config.device); !device)
+    return invalid_input(fmt::format("{}: {}", config.file, device.error().message));
   const CheckpointConfig& checkpoint = config.checkpoint;
   if (!checkpoint.fast.dir.empty() && checkpoint.dir.empty()) {
     return invalid_input(fmt::format(

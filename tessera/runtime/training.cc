@@ -124,10 +124,14 @@ class RankRun {
     const int threads =
         job.config.threads > 0 ? static_cast<int>(job.config.threads) : threads_of_rank(ranks_here);
     return {
-        static_cast<uint64_t>(job.config.seed), threads, false,
+        static_cast<uint64_t>(job.config.seed),
+        threads,
+        false,
         [&job](int64_t step, const Tensor& tensor, const Box& region, const kernels::Array& to) {
           load_input(job, *job.data.training, step, step, tensor, region, to);
-        }};
+        },
+        0,
+        job.config.device};
   }
 
   // Opens the data store, which reads the samples that this rank keeps, if the run file asks for

@@ -17,6 +17,7 @@
 #include "tessera/plan/load.h"
 #include "tessera/program/ahead_part.h"
 #include "tessera/runtime/data.h"
+#include "tessera/runtime/device/device.h"
 #include "tessera/runtime/forward_only.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"
@@ -130,7 +131,8 @@ Result<Given> open_given(const VerifyConfig& config, const Compiled& compiled) {
 }
 
 Status run_rank(const Periods& periods, const VerifyConfig& config, const Given& given,
-                uint64_t roundings, comm::Communicator& world, RankResult& result) {
+                uint64_t roundings, const std::string& device, comm::Communicator& world,
+                RankResult& result) {
   const Model& model = *periods.front().compiled.model;
   const int islands = periods.front().compiled.islands();
   const int island = world.rank() / (world.size() / islands);
@@ -144,6 +146,7 @@ Status run_rank(const Periods& periods, const VerifyConfig& config, const Given&
   ExecutorOptions options{static_cast<uint64_t>(config.seed), 1, false, {}};
   options.ahead = load_input;
   options.roundings = roundings;
+  options.device = device;
   PeriodExecutor executor(periods, world, options);
   const auto end_period = [&] {
     result.memory.push_back({executor.program().arena_bytes, executor->peak_bytes()});
@@ -199,7 +202,8 @@ Status run_rank(const Periods& periods, const VerifyConfig& config, const Given&
 
 Result<std::vector<RankResult>> run_plan(Periods& periods, const VerifyConfig& config,
                                          const Given& given, const Alter& alter = {},
-                                         uint64_t roundings = 0) {
+                                         uint64_t roundings = 0,
+                                         const std::string& device = "cpu") {
   for (Period& period : periods) {
     if (alter) alter(period.compiled.graph(), period.programs);
   }
@@ -210,7 +214,7 @@ Result<std::vector<RankResult>> run_plan(Periods& periods, const VerifyConfig& c
   const int ranks = static_cast<int>(results.size());
   TESSERA_TRY_VOID(comm::run_threads(ranks, options, [&](comm::Communicator& world) {
     const auto rank = static_cast<size_t>(world.rank());
-    const Status status = run_rank(periods, config, given, roundings, world, results[rank]);
+    const Status status = run_rank(periods, config, given, roundings, device, world, results[rank]);
     if (!status) throw comm::CommFault{status.error().message, status.error().code};
   }));
   return results;
@@ -576,7 +580,8 @@ Result<VerifyReport> compare_runs(Periods serial, Periods parallel, const Verify
   }
   TESSERA_TRY(const Given given, open_given(config, serial.front().compiled));
   TESSERA_TRY(const std::vector<RankResult> expected, run_plan(serial, config, given));
-  TESSERA_TRY(const std::vector<RankResult> found, run_plan(parallel, config, given, alter));
+  TESSERA_TRY(const std::vector<RankResult> found,
+              run_plan(parallel, config, given, alter, 0, config.device));
   TESSERA_TRY(const DType dtype, parse_dtype(config.precision));
   VerifyReport report;
   report.tolerances = tolerances(dtype, serial.front().compiled.graph(), config.tolerance);
@@ -626,6 +631,7 @@ Result<VerifyReport> compare_runs(Periods serial, Periods parallel, const Verify
 Result<VerifyReport> verify_plan(const VerifyConfig& config) { return verify_altered(config, {}); }
 
 Result<VerifyReport> verify_altered(const VerifyConfig& config, const Alter& alter) {
+  TESSERA_TRY_VOID(device::open(config.device));
   Compiler compiler;
   std::vector<std::string> fetch;
   const auto compile_plan = [&](const std::string& plan) {

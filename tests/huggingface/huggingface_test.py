@@ -1,8 +1,10 @@
-"""Imported models compute what `transformers` computes: logits, losses and all gradients, serial and under a parallel plan; and
-the way back gives the same bytes.
+"""Imported models compute what `transformers` computes: logits, all gradients, and the losses of further steps of AdamW, serial and
+under parallel plans; and the way back gives the same bytes.
 
-Usage: huggingface_test.py TESSERA STEP [unittest options]; STEP is tests/support/steps_on_weights.
+Usage: huggingface_test.py TESSERA STEP [unittest options]; STEP is tests/support/steps_on_weights. With TESSERA_REWRITE_GOLDEN the slow
+test writes docs/results/huggingface.md anew: each of its cells is one of these comparisons.
 """
+import copy
 import json
 import os
 import pathlib
@@ -21,6 +23,8 @@ import models
 TESSERA, STEP = "", ""
 # Relative to the largest element of a tensor, for gradients at least to so much of the largest of all gradients.
 TOLERANCE, FLOOR = {"float32": 1e-5, "float64": 1e-10}, 0.01
+STEPS = 4  # of AdamW
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/results/huggingface.md"
 PLANS = {"serial": "serial", "parallel": "megatron(tp=2,dp=2)", "sharded": "fsdp(dp=4)",
          "pipeline": "gpipe(pp=2,micro_batches=1)"}
 # By precision. The quick tests run each precision and two of the plans, the slow ones every plan in every precision.
@@ -44,6 +48,7 @@ class HuggingFace(unittest.TestCase):
         transformers.utils.logging.set_verbosity_error()
         transformers.utils.logging.disable_progress_bar()
         cls.losses, cls.logits, jobs = {}, {}, []
+        cls.errors = {}  # by case and what is compared: the largest error
         for case in models.CASES:
             for precision in TOLERANCE:
                 jobs += cls.prepare(case, precision)
@@ -66,8 +71,9 @@ class HuggingFace(unittest.TestCase):
             safetensors.torch.save_file(inputs, place("inputs"))
             logits = models.logits_of(case, model, inputs)
             loss = models.loss_of(logits, inputs)
+            cls.losses[case.name, precision] = [loss.item(), *cls.train(case, copy.deepcopy(model), inputs)]
             loss.backward()
-        cls.losses[case.name, precision], cls.logits[case.name, precision] = loss.item(), logits.detach()
+        cls.logits[case.name, precision] = logits.detach()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
@@ -75,7 +81,52 @@ class HuggingFace(unittest.TestCase):
         done = run("import", place("theirs"), "--out", place("ours"))
         assert done.returncode == 0, done.stderr
         spec = f"{place('ours')}/config.json" + (f":{case.keys}" if case.keys else "")
-        return [(spec, place("ours"), place("inputs"), plan, precision, 1, place(name), "logits") for name, plan in RUNS[precision].items()]
+        return [(spec, place("ours"), place("inputs"), plan, precision, STEPS, place(name), "logits") for name, plan in RUNS[precision].items()]
+
+    @classmethod
+    def train(cls, case, model, inputs):
+        """The losses of the second step of AdamW and those after it, with the settings of steps_on_weights."""
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, betas=(0.9, 0.95), eps=1e-6, weight_decay=0)
+        for step in range(STEPS):
+            loss = models.loss_of(models.logits_of(case, model, inputs), inputs)
+            if step > 0:
+                yield loss.item()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    def compare(self, case, what, error, tolerance, message=None):
+        """Expects an error below the tolerance, and keeps it for the table."""
+        self.errors[case.name, what] = max(error, self.errors.get((case.name, what), 0.0))
+        self.assertLess(error, tolerance, message)
+
+    @classmethod
+    def tearDownClass(cls):
+        if models.ALL_CASES and "TESSERA_REWRITE_GOLDEN" in os.environ:
+            text = PAGE.read_text(encoding="utf-8")
+            begin, end = "<!-- table: models -->\n", "<!-- end -->"
+            before, rest = text.split(begin)
+            PAGE.write_text(before + begin + cls.table() + end + rest.split(end, 1)[1], encoding="utf-8")
+
+    @classmethod
+    def table(cls):
+        rows = ["case", "model_type", "config, weights in"]
+        rows += [f"{what}, {precision}" for what in ("logits", "gradients", "training") for precision in TOLERANCE]
+        rows += ["export", "loads in transformers"]
+        lines = ["| " + " | ".join(rows) + " |", "|---" * len(rows) + "|"]
+        for case in models.CASES:
+            cells = [case.name, case.config().model_type, "yes"]
+            for what in ("logits", "gradients", "training"):
+                for precision in TOLERANCE:
+                    error = cls.errors.get((case.name, f"{what} {precision}"))
+                    cells.append("failed" if error is None else f"{error:.0e}")
+            cells += ["yes" if (case.name, what) in cls.errors else "failed" for what in ("export", "load")]
+            lines.append("| " + " | ".join(cells) + " |")
+        return "\n".join(lines) + "\n"
+
+    def test_each_case_has_a_row_of_the_table(self):
+        rows = [line.split(" | ")[0].removeprefix("| ") for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+        self.assertEqual(rows[1:], [case.name for case in models.CASES], "write it anew: TESSERA_REWRITE_GOLDEN=1 ctest -R huggingface_slow")
 
     def load(self, folder):
         arrays = {}
@@ -97,7 +148,7 @@ class HuggingFace(unittest.TestCase):
             safetensors.torch.save_file({**found, **rest}, gradients)
         return gradients
 
-    def test_loss_and_gradients_equal_those_of_transformers(self):
+    def test_losses_and_gradients_equal_those_of_transformers(self):
         for case in models.CASES:
             for precision, tolerance in TOLERANCE.items():
                 expected = self.load(self.place(case, precision, "gradients"))
@@ -108,12 +159,14 @@ class HuggingFace(unittest.TestCase):
                         found = self.export(case, self.with_frozen(case, precision, f"{out}.gradients"),
                                             self.place(case, precision, name + "_gradients"))
                         self.assertEqual(sorted(found), sorted(expected))
-                        loss = safetensors.torch.load_file(f"{out}.losses")["loss.1"].item()
-                        self.assertAlmostEqual(loss / self.losses[case.name, precision], 1, delta=tolerance)
+                        losses = safetensors.torch.load_file(f"{out}.losses")
+                        for step, loss in enumerate(self.losses[case.name, precision], 1):
+                            error = abs(losses[f"loss.{step}"].item() / loss - 1)
+                            self.compare(case, f"training {precision}", error, tolerance * (1 if step == 1 else 10))
                         for array, value in expected.items():
                             scale = max(value.abs().max().item(), FLOOR * largest)
                             error = (found[array].double() - value.double()).abs().max().item() / scale
-                            self.assertLess(error, tolerance, array)
+                            self.compare(case, f"gradients {precision}", error, tolerance, array)
 
     def test_logits_equal_those_of_transformers(self):
         for case in models.CASES:
@@ -124,7 +177,7 @@ class HuggingFace(unittest.TestCase):
                         found = safetensors.torch.load_file(f"{self.place(case, precision, name)}.logits")["logits"]
                         self.assertEqual((found.dtype, found.shape), (expected.dtype, expected.shape))
                         error = (found.double() - expected.double()).abs().max() / expected.abs().max()
-                        self.assertLess(error.item(), tolerance)
+                        self.compare(case, f"logits {precision}", error.item(), tolerance)
 
     def test_import_then_export_is_the_identity(self):
         for case in models.CASES:
@@ -143,6 +196,7 @@ class HuggingFace(unittest.TestCase):
                 more |= {"partial_rotary_factor"} & rotary.keys()
                 more |= {"rope_local_base_freq"} if "sliding_attention" in rotary else set()
                 self.assertEqual({name: value for name, value in after.items() if name in before or name not in more}, before)
+                self.errors[case.name, "export"] = 0
 
     def test_transformers_loads_what_is_exported_with_a_configuration_of_ours(self):
         for case in models.CASES:
@@ -156,6 +210,7 @@ class HuggingFace(unittest.TestCase):
                 with torch.no_grad():
                     expected = models.logits_of(case, theirs, inputs)
                     self.assertTrue(torch.equal(models.logits_of(case, ours.eval(), inputs), expected))
+                self.errors[case.name, "load"] = 0
 
 
 def main():

@@ -85,6 +85,7 @@ Result<RunConfig> train_config(const TrainOptions& options) {
   if (options.ranks) config.ranks = *options.ranks;
   if (options.steps) config.steps = *options.steps;
   if (options.timeout_s) config.timeout_s = *options.timeout_s;
+  if (options.device) config.device = *options.device;
   config.resume = options.resume;
   if (!options.steer.empty() && !config.changes.empty()) {
     return invalid_input(

@@ -34,6 +34,7 @@ Result<VerifyConfig> verify_config(const VerifyOptions& options) {
   config.tolerance = options.tolerance;
   config.timeout_s = options.timeout_s;
   config.weights = options.weights;
+  config.device = options.device;
   TESSERA_TRY(OptimizerSpec optimizer, parse_optimizer_text(options.optimizer));
   config.optimizer.kind = optimizer.kind;
   config.optimizer.groups = std::move(optimizer.groups);

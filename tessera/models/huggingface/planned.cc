@@ -62,6 +62,7 @@ std::vector<ConfigRow> deepseek_rows() {
        same_or_null("q_lora_rank", "q_rank"), no_attention_bias(),
        same("n_routed_experts", "experts"), same_or_null("num_experts_per_tok", "top_k"),
        same("first_k_dense_replace", "dense_layers"), boolean("norm_topk_prob", "normalize"),
+       must_be("scoring_func", {"\"softmax\""}, "\"softmax\""),
        near("moe_layer_freq", {"1"}, "all blocks after the first have experts (moe_layer_freq {})",
             "1"),
        near("n_group", {"null", "1"},

@@ -101,6 +101,7 @@ void read_smollm3(ConfigReader& reader) {
   const json uses = reader.value("use_sliding_window"), window = reader.value("sliding_window");
   // Without layer_types, layers with positions have a window.
   const bool windows = uses == true && !window.is_null();
+  if (!windows) reader.given("max_window_layers");
   const std::vector<bool> otherwise = windows ? without : std::vector<bool>(without.size(), true);
   const std::vector<bool> full = full_layers("sliding_attention", otherwise, reader);
   if (windows) add_layer_windows(window, full, reader);
@@ -167,10 +168,12 @@ std::vector<ConfigRow> gemma_rows() {
   std::vector<ConfigRow> rows = decoder_rows();
   std::erase_if(rows, [](const ConfigRow& row) { return row.theirs == "hidden_act"; });
   ConfigRow act = activation("hidden_activation");
-  std::swap(act.values[0], act.values[1]);  // theirs is called gelu_pytorch_tanh
-  return with(std::move(rows), {std::move(act), same("head_dim", "head_dim"), attention_bias(),
-                                implied("norms", "both"), implied("norms_shifted", "1"),
-                                must_be("use_bidirectional_attention", {"false", "null"})});
+  std::swap(act.values[0], act.values[1]);      // theirs is called gelu_pytorch_tanh
+  const char* kTanh = "\"gelu_pytorch_tanh\"";  // files repeat it under the name that is not read
+  return with(std::move(rows),
+              {std::move(act), must_be("hidden_act", {kTanh}, kTanh), same("head_dim", "head_dim"),
+               attention_bias(), implied("norms", "both"), implied("norms_shifted", "1"),
+               must_be("use_bidirectional_attention", {"false", "null"})});
 }
 
 const Texts& gemma_keys() {
@@ -251,7 +254,10 @@ void read_qwen3_moe(ConfigReader& reader) {
   read_rotary(reader);
   const json uses = reader.value("use_sliding_window"), window = reader.value("sliding_window");
   if (!uses.is_boolean()) return reader.unsupported("use_sliding_window", uses, "true, false");
-  if (uses.get<bool>()) add_window(window, reader);
+  if (uses.get<bool>())
+    add_window(window, reader);
+  else
+    reader.given("max_window_layers");
   read_experts(reader);
   const json dense = reader.value("mlp_only_layers");
   if (dense.is_null() || dense.empty()) return;
@@ -383,6 +389,8 @@ ModelType deepseek_v3() {
                 same("v_head_dim", "value_dim"),
                 without_bias(),
                 must_be("moe_layer_freq", {"1"}, "1"),
+                must_be("scoring_func", {"\"sigmoid\""}, "\"sigmoid\""),
+                must_be("topk_method", {"\"noaux_tc\""}, "\"noaux_tc\""),
                 {"rope_interleave",
                  "",
                  "",

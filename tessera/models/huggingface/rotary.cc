@@ -28,6 +28,20 @@ const std::vector<RotaryType>& rotary_types() {
   return types;
 }
 
+// Returns the keys that an object of rotary settings may have, whatever its type.
+const Texts& settings() {
+  static const Texts keys = {"rope_type",        "type",
+                             "rope_theta",       "factor",
+                             kFirstPositions,    "partial_rotary_factor",
+                             "low_freq_factor",  "high_freq_factor",
+                             "beta_fast",        "beta_slow",
+                             "mscale",           "mscale_all_dim",
+                             "attention_factor", "truncate",
+                             "short_factor",     "long_factor",
+                             "short_mscale",     "long_mscale"};
+  return keys;
+}
+
 // Returns the number of positions of the first training, which may be outside the object `rotary`. If
 // it is missing, it is that of all positions.
 json first_positions(const json& rotary, ConfigReader& reader) {
@@ -99,6 +113,7 @@ void add_yarn(const json& rotary, ConfigReader& reader) {
 
 // Reads the scaling of rope_parameters.
 void read_scaling(const json& rotary, ConfigReader& reader) {
+  reader.name_unknown(rotary, "rope_parameters.", settings());
   reader.given(kFirstPositions);
   const json type = rotary.value("rope_type", rotary.value("type", json("default")));
   Texts known;

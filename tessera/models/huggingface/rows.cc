@@ -160,7 +160,26 @@ void ConfigReader::unsupported(const std::string& key, const json& found, std::s
   fail(fmt::format("{} {} is not supported (supported: {})", key, shown(found), known));
 }
 
+void ConfigReader::name_unknown(const json& object, const std::string& inside, const Texts& known) {
+  static const json passed_over = json::parse(huggingface_passed_over());
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_null() || key.starts_with('_')) continue;
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    const auto harmless = inside.empty() ? passed_over.find(key) : passed_over.end();
+    if (harmless != passed_over.end() &&
+        (harmless->empty() ||
+         std::find(harmless->begin(), harmless->end(), value) != harmless->end()))
+      continue;
+    approximate(fmt::format("the key {}{} = {} is unknown and not read (nearest: {})", inside,
+                            short_line(key, 40), shown(value), nearest(key, known)));
+  }
+}
+
 Result<HuggingFaceModel> ConfigReader::finish(const ModelType& type) {
+  Texts known(asked_.begin(), asked_.end());
+  for (const auto* names : {&defaults_, &defaults_[kOtherNames]})
+    for (const auto& [key, value] : names->items()) known.push_back(key);
+  name_unknown(config_, "", known);
   if (!error_.empty()) return invalid_input(error_);
   model_.type = type.name;
   model_.family = type.family;

@@ -99,6 +99,12 @@ class ConfigReader {
   int64_t count(std::string_view key) const;
   void fail(const std::string& message);
   void unsupported(const std::string& key, const json& found, std::string_view known);
+  // Says of each key of an object of the file that is not in `known` that it is not read. A key
+  // without a value and a private one ("_name_or_path") say nothing about the model. `inside` is ""
+  // for the file itself, whose keys may also be those of huggingface_passed_over(), or
+  // "rope_parameters.".
+  void name_unknown(const json& object, const std::string& inside, const Texts& known);
+  // Returns the model, after naming the unknown keys of the file.
   Result<HuggingFaceModel> finish(const ModelType& type);
   // Returns a number or boolean as the text of a key of ours. Fails for other values.
   std::string text_of(const std::string& name, const json& value);

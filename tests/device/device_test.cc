@@ -1,0 +1,78 @@
+// Programs on the device `test`: they compute what they compute on the processor, and a wait that is
+// missing shows.
+#include <gtest/gtest.h>
+
+#include "dropped_waits.h"
+#include "matrix_cases.h"
+#include "tessera/runtime/session.h"
+#include "tessera/test/source_dir.h"
+
+namespace tessera {
+namespace {
+
+const std::string kGpt = "gpt:layers=2,hidden=24,heads=6,seq=6,vocab=30";
+
+Result<VerifyReport> verified(const std::string& plan, const std::string& device) {
+  VerifyConfig config;
+  config.model = kGpt;
+  config.plan = plan;
+  config.batch = 12;
+  config.device = device;
+  return verify_plan(config);
+}
+
+TEST(OnTestDevice, SomePlansOfTheMatrixEqualTheSerialRun) {
+  const auto cases = load_plans(TESSERA_SOURCE_DIR);
+  ASSERT_TRUE(cases) << cases.error().message;
+  uint64_t seed = 0;
+  int quick = 0;
+  for (const MatrixCase& one : *cases) {
+    if (!one.quick || ++quick % 20 != 0) continue;
+    VerifyConfig config;
+    config.model = one.spec;
+    config.plan =
+        one.plan.ends_with(".toml") ? std::string(TESSERA_SOURCE_DIR) + "/" + one.plan : one.plan;
+    config.batch = one.batch;
+    config.ranks = one.ranks;
+    config.device = "test(seed=" + std::to_string(++seed) + ")";
+    const auto report = verify_plan(config);
+    ASSERT_TRUE(report) << one.model << " " << one.plan << ": " << report.error().message;
+    EXPECT_TRUE(report->ok) << one.model << " " << one.plan << ": " << report->why;
+  }
+  EXPECT_GE(seed, 10U);
+}
+
+TEST(OnTestDevice, EachSeedGivesTheSameResult) {
+  const auto expected = verified("fsdp(dp=2,prefetch=1)", "cpu");
+  ASSERT_TRUE(expected) << expected.error().message;
+  for (int seed = 1; seed <= 8; ++seed) {
+    const auto found = verified("fsdp(dp=2,prefetch=1)", "test(seed=" + std::to_string(seed) + ")");
+    ASSERT_TRUE(found) << found.error().message;
+    EXPECT_TRUE(found->ok) << found->why;
+    EXPECT_EQ(found->parameters_error, expected->parameters_error);
+    EXPECT_EQ(found->peak_counted, expected->peak_counted);
+    EXPECT_EQ(found->bytes_counted, expected->bytes_counted);
+  }
+}
+
+TEST(OnTestDevice, AnUnknownDeviceIsRefused) {
+  const auto report = verified("serial", "tpu");
+  ASSERT_FALSE(report);
+  EXPECT_EQ(report.error().code, ErrorCode::kInvalidInput);
+  EXPECT_EQ(report.error().message, "device 'tpu': expected cpu, test or test(seed=N)");
+}
+
+TEST(DroppedWaits, AreSeen) {
+  DroppedWaits result;
+  for (const char* plan : {"megatron(tp=2,dp=1)", "fsdp(dp=2)", "gpipe(pp=2,micro_batches=2)"}) {
+    const Status done = drop_waits(kGpt, 12, plan, /*ranks=*/1, /*seeds=*/5, result);
+    ASSERT_TRUE(done) << plan << ": " << done.error().message;
+  }
+  EXPECT_EQ(result.programs, 3);
+  EXPECT_GE(result.dropped, 20);
+  EXPECT_GE(static_cast<double>(result.seen), 0.95 * static_cast<double>(result.dropped))
+      << testing::PrintToString(result.unseen);
+}
+
+}  // namespace
+}  // namespace tessera
