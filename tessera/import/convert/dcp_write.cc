@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "tessera/base/text.h"
 #include "tessera/graph/builder.h"
 #include "tessera/import/convert/megatron.h"
 #include "tessera/import/convert/plan_pieces.h"

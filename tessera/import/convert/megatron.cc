@@ -144,8 +144,9 @@ Result<MegatronTable> megatron_table(const Model& model, int64_t rows) {
     array.layered = layer.has_value();
     array.padded = row->part == Part::kRows;
     const std::string before = layer ? kMegatronLayers : "";
-    array.name = before + row->megatron + end;
-    if (*row->otherwise != '\0') array.otherwise = before + row->otherwise + end;
+    array.name = fmt::format("{}{}{}", before, row->megatron, end);
+    if (*row->otherwise != '\0')
+      array.otherwise = fmt::format("{}{}{}", before, row->otherwise, end);
     array.shape = joined(row->part, split);
     if (layer) {
       array.shape.insert(array.shape.begin(), layers);
