@@ -447,6 +447,32 @@ class Megatron(Converting):
         self.convert(origin, self.folder / "padded_again", "--model", self.config, "--format", "torch_dist")
         self.assertEqual(state_of(self.folder / "padded_again")["/output_layer.weight"].shape[0], PADDED)
 
+    def test_weights_of_other_models(self):
+        """Biases of queries, keys and values, norms of heads: Megatron's logits are those of transformers, from its folders."""
+        import transformers
+        sizes = {key: worker.CONFIG[key] for key in (
+            "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "rms_norm_eps",
+            "max_position_embeddings", "rope_theta", "tie_word_embeddings")}
+        for name, more in (("Qwen2", {"add_qkv_bias": True}), ("Qwen3", {"qk_layernorm": True})):
+            with self.subTest(name):
+                torch.manual_seed(1)
+                config = getattr(transformers, f"{name}Config")(**sizes, vocab_size=PADDED, head_dim=worker.HEAD)
+                model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+                theirs, there, back = (self.folder / f"{name}{end}" for end in ("", "_there", "_back"))
+                with torch.no_grad():
+                    for value in model.parameters():
+                        value.add_(torch.randn_like(value) / 8)  # norms and biases that are not 1 and 0
+                    right = model(worker.data()[0]).logits
+                model.save_pretrained(theirs)
+                self.convert(theirs, there, "--format", "torch_dist", "--vocabulary", PADDED)
+                logits = ranks.run(2, self.worker.logits_of, there, 2, PADDED, more)
+                self.assertLessEqual((logits - right).abs().max(), 2e-6)
+                self.convert(there, back, "--format", "hf", "--model", theirs / "config.json")
+                found, expected = (load_file(one / "model.safetensors") for one in (back, theirs))
+                self.assertEqual(set(found), set(expected))
+                for key, value in expected.items():
+                    self.assertTrue(torch.equal(found[key], value), key)
+
     def test_bad_folders_of_megatron(self):
         model = ("--model", self.whole)
         origin = self.saved("adam", 2, PADDED, "adam", None, worker.MORE)

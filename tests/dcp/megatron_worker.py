@@ -32,9 +32,9 @@ class OnProcessor(TorchFunctionMode):
 
 
 class Run:
-    """A model and its optimizer: "adam", "masters" (of bfloat16 parameters), or "distributed"."""
+    """A model and its optimizer: "adam", "masters" (of bfloat16 parameters), or "distributed". `more`: of the configuration."""
 
-    def __init__(self, tensor_parallel, vocabulary, optimizer="adam", seed=4):
+    def __init__(self, tensor_parallel, vocabulary, optimizer="adam", seed=4, **more):
         torch.cuda.synchronize = lambda *_: None
         torch.cuda.current_device = lambda: "cpu"
         torch.cuda.FloatTensor, torch.cuda.IntTensor = torch.FloatTensor, torch.IntTensor
@@ -50,12 +50,12 @@ class Run:
             normalization="RMSNorm", gated_linear_unit=True, activation_func=torch.nn.functional.silu, add_bias_linear=False,
             bias_activation_fusion=False, hidden_dropout=0.0, attention_dropout=0.0, use_cpu_initialization=True,
             gradient_accumulation_fusion=False, masked_softmax_fusion=False, apply_rope_fusion=False, pipeline_dtype=dtype,
-            params_dtype=dtype, bf16=narrow, tensor_model_parallel_size=tensor_parallel)
+            params_dtype=dtype, bf16=narrow, tensor_model_parallel_size=tensor_parallel, **more)
         torch.manual_seed(seed)
         self.vocabulary = vocabulary
-        self.model = GPTModel(config, get_gpt_layer_local_spec(normalization="RMSNorm"), vocab_size=vocabulary,
-                              max_sequence_length=worker.SEQ, position_embedding_type="rope", rotary_base=int(c["rope_theta"]),
-                              share_embeddings_and_output_weights=False)
+        spec = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=config.qk_layernorm)
+        self.model = GPTModel(config, spec, vocab_size=vocabulary, max_sequence_length=worker.SEQ, position_embedding_type="rope",
+                              rotary_base=int(c["rope_theta"]), share_embeddings_and_output_weights=False)
         if narrow:
             self.model.bfloat16()
         distributed = optimizer == "distributed"
@@ -140,3 +140,11 @@ def load(folder, tensor_parallel, vocabulary, optimizer="adam", form=None, more=
             run.model.load_state_dict(state["model"])
             run.optimizer.load_state_dict(state["optimizer"])
         return run.logits(), run.train(more)
+
+
+def logits_of(folder, tensor_parallel, vocabulary, more):
+    """Loads weights into a model whose configuration has `more`."""
+    with OnProcessor():
+        run = Run(tensor_parallel, vocabulary, seed=5, **more)
+        run.model.load_state_dict(dist_checkpointing.load({"model": run.model.sharded_state_dict(prefix="")}, str(folder))["model"])
+        return run.logits()
