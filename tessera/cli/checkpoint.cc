@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;
 struct CheckpointOptions {
   std::string action, path, out, to, format, model, plan;
   std::optional<std::string> dtype;
-  std::optional<int64_t> seed;
+  std::optional<int64_t> seed, vocabulary;
   bool parameters = false, json = false;
 };
 
@@ -211,13 +211,20 @@ Result<int> copy(const CheckpointOptions& options) {
 
 Result<int> convert_form(const CheckpointOptions& options) {
   if (options.out.empty()) {
-    return invalid_input(
-        "checkpoint convert: expected FROM and TO, what to read and what to write");
+    return invalid_input(fmt::format(
+        "checkpoint convert: expected FROM and TO, what to read and the folder to write, found {}",
+        options.path.empty() ? "neither" : "no TO"));
+  }
+  if (options.vocabulary && (options.format != "torch_dist" || *options.vocabulary < 1)) {
+    return invalid_input(fmt::format(
+        "checkpoint convert: expected --vocabulary with --format torch_dist, and at least 1, found "
+        "{}",
+        *options.vocabulary));
   }
   TESSERA_TRY(const PlanningLibrary* library, planning_library("checkpoint convert"));
   TESSERA_TRY(const ConvertReport done,
               library->convert_checkpoint({options.path, options.out, options.format, options.model,
-                                           options.plan, options.seed}));
+                                           options.plan, options.seed, options.vocabulary}));
   if (options.json) {
     return print(dumped(Json{{"from", done.from},
                              {"to", done.to},
@@ -237,11 +244,16 @@ Result<int> convert_form(const CheckpointOptions& options) {
 Result<int> run_checkpoint(const CheckpointOptions& options) {
   if (options.action == "convert") return convert_form(options);
   if (!options.out.empty() || !options.format.empty() || !options.model.empty() ||
-      !options.plan.empty() || options.seed) {
+      !options.plan.empty() || options.seed || options.vocabulary) {
     return invalid_input(fmt::format(
-        "checkpoint {}: expected TO, --format, --model, --plan and --seed only with convert, found "
-        "one of them",
+        "checkpoint {}: expected TO, --format, --model, --plan, --seed and --vocabulary only with "
+        "convert, found one of them",
         options.action));
+  }
+  if (options.path.empty()) {
+    return invalid_input(
+        fmt::format("checkpoint {}: expected DIR, a checkpoint or a folder of them, found none",
+                    options.action));
   }
   if (options.action == "ls") return list(options);
   if (options.action == "show") return show_checkpoint(options);
@@ -258,27 +270,31 @@ void add_checkpoint(Commands& commands) {
   command.option("ACTION", options->action, "ls, show, verify, copy or convert")
       .required()
       .one_of({"ls", "show", "verify", "copy", "convert"});
-  command
-      .option(
-          "DIR", options->path,
-          "A folder of checkpoints (all but ls: the newest of them), or one of them; convert: or "
-          "a folder of torch.distributed.checkpoint, or a Hugging Face folder")
-      .required();
+  command.option(
+      "DIR|FROM", options->path,
+      "A folder of checkpoints (all but ls: the newest of them), or one of them; FROM of convert: "
+      "or a folder of torch.distributed.checkpoint, or a Hugging Face folder");
   command.option(
       "TO", options->out,
       "convert: the folder to write, which must not exist yet; of checkpoints: the folder "
       "of them");
   command
-      .option("--format", options->format,
-              "convert: tessera (a checkpoint), dcp (torch.distributed.checkpoint), hf (a Hugging "
-              "Face folder) (default: tessera, or dcp of a checkpoint)")
-      .one_of({"tessera", "dcp", "hf"});
+      .option(
+          "--format", options->format,
+          "convert: tessera (a checkpoint), dcp (torch.distributed.checkpoint), torch_dist (that "
+          "of Megatron Core), hf (a Hugging Face folder) (default: tessera, or dcp of a "
+          "checkpoint)")
+      .one_of({"tessera", "dcp", "torch_dist", "hf"});
   command.option("--model", options->model,
                  "convert: MODEL, which a folder of torch.distributed.checkpoint does not name");
   command.option("--plan", options->plan,
                  "convert: a plan, for whose ranks pieces are written (default: one rank)");
   command.option("--seed", options->seed,
                  "convert to a checkpoint: the seed of the run that goes on (default: 1)");
+  command.option(
+      "--vocabulary", options->vocabulary,
+      "convert to torch_dist: the rows of the padded vocabulary (default: as in FROM, or "
+      "the next multiple of 128 times the tensor ranks of the plan)");
   command.option(
       "--to", options->to,
       "copy: a folder for checkpoints, or a file *.safetensors that takes whole tensors");
@@ -294,7 +310,8 @@ void add_checkpoint(Commands& commands) {
       "bfloat16\n"
       "  tessera checkpoint convert run/step-100 checkpoints --model llama/config.json \\\n"
       "      --plan 'fsdp(dp=4)'\n"
-      "  tessera checkpoint convert checkpoints run/dcp --format dcp\n");
+      "  tessera checkpoint convert checkpoints run/dcp --format dcp\n"
+      "  tessera checkpoint convert checkpoints megatron/iter_0000100 --format torch_dist\n");
   command.action([options] { return run_checkpoint(*options); });
 }
 

@@ -11,10 +11,14 @@ namespace tessera {
 
 struct ConvertRequest {
   std::string from, to;
-  std::string format;  // "tessera", "dcp" or "hf"; "": tessera, or dcp from a checkpoint of Tessera
-  std::string model;   // MODEL; "": as the checkpoint or the folder says
-  std::string plan;    // the plan whose ranks' pieces are written; "": one rank holds all
+  // "tessera", "dcp", "torch_dist" or "hf"; "": tessera, or dcp from a checkpoint of Tessera
+  std::string format;
+  std::string model;            // MODEL; "": as the checkpoint or the folder says
+  std::string plan;             // the plan whose ranks' pieces are written; "": one rank holds all
   std::optional<int64_t> seed;  // of a checkpoint of Tessera; nothing: as it was, or 1
+  // The rows of the padded vocabulary of a torch_dist folder. Nothing: as they were, or the next
+  // multiple of 128 times the number of ranks that divide the vocabulary.
+  std::optional<int64_t> vocabulary_rows = std::nullopt;
 };
 
 struct ConvertReport {

@@ -1,14 +1,4 @@
-"""Trains a small Llama as PyTorch's users do, by torchrun on gloo ranks, and saves or loads torch.distributed.checkpoint.
-
-Usage (torchrun worker.py) MODE FOLDER [LAYOUT]
-  fsdp       FSDP2 over all ranks: trains STEPS steps and saves
-  tp_fsdp    tensor parallelism over two ranks, FSDP2 over the others: likewise
-  reload     FSDP2 over all ranks: loads FOLDER by torch's own loader, saves FOLDER + ".again"
-  continue   one rank: loads FOLDER, trains MORE further steps; prints the losses as JSON, saves FOLDER + ".continued"
-"""
-import json
-import sys
-
+"""Trains a small Llama as PyTorch's users do, on gloo ranks of ranks.py, and saves or loads torch.distributed.checkpoint."""
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -132,8 +122,13 @@ def load(model, optimizer, folder):
     set_state_dict(model, optimizer, model_state_dict=module, optim_state_dict=state)
 
 
-def main(mode, folder, layout="torch_save"):
-    dist.init_process_group("gloo")
+def run(mode, folder, layout="torch_save"):
+    """What one of the ranks does:
+    fsdp       FSDP2 over all ranks: trains STEPS steps and saves
+    tp_fsdp    tensor parallelism over two ranks, FSDP2 over the others: likewise
+    reload     FSDP2 over all ranks: loads the folder by torch's own loader, saves folder + ".again"
+    continue   one rank: loads the folder, trains MORE further steps, saves folder + ".continued"; returns the losses
+    """
     ranks, rank = dist.get_world_size(), dist.get_rank()
     torch.manual_seed(3)
     model = Llama()
@@ -158,11 +153,7 @@ def main(mode, folder, layout="torch_save"):
         save(model, optimizer, folder, layout)
     else:
         load(model, optimizer, folder)
-        if mode == "continue":
-            print(json.dumps(train(model, optimizer, MORE)))
-        save(model, optimizer, folder + (".again" if mode == "reload" else ".continued"))
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+        losses = train(model, optimizer, MORE if mode == "continue" else 0)
+        save(model, optimizer, f"{folder}{'.again' if mode == 'reload' else '.continued'}")
+        return losses
+    return None

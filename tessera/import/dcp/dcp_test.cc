@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -41,6 +42,14 @@ std::vector<float> floats(const TensorSource& source, const std::string& name) {
   if (array == nullptr) return {};
   return values<float>(source, *array, Box::whole(array->shape), DType::kFloat32);
 }
+// Returns the numbers in one of the folder's objects; none if it has no such object.
+std::vector<double> numbers(const DcpSource& source, const std::string& name) {
+  const std::vector<std::string> objects = source.objects();
+  if (std::find(objects.begin(), objects.end(), name) == objects.end()) return {};
+  const auto value = source.object(name);
+  EXPECT_TRUE(value) << (value ? "" : value.error().message);
+  return value ? value->numbers({}) : std::vector<double>();
+}
 std::vector<float> counts(float first, size_t count) {
   std::vector<float> out(count);
   std::iota(out.begin(), out.end(), first);
@@ -59,10 +68,10 @@ TEST_P(GoldenOf, has_pytorchs_values) {
   EXPECT_EQ(floats(**source, "model.half"), counts(0, 4));
   EXPECT_EQ((*source)->find("model.half")->dtype, DType::kBFloat16);
   EXPECT_EQ((*source)->find("model.byte"), nullptr);  // int8, which we do not have
-  EXPECT_THAT((*source)->numbers("optim.param_groups.0.lr"), ElementsAre(0.25));
-  EXPECT_THAT((*source)->numbers("optim.param_groups.0.betas"), ElementsAre(0.5, 0.75));
-  EXPECT_TRUE((*source)->numbers("optim.param_groups.0.params").empty());
-  EXPECT_TRUE((*source)->numbers("optim.param_groups.1.lr").empty());
+  EXPECT_THAT(numbers(**source, "optim.param_groups.0.lr"), ElementsAre(0.25));
+  EXPECT_THAT(numbers(**source, "optim.param_groups.0.betas"), ElementsAre(0.5, 0.75));
+  EXPECT_TRUE(numbers(**source, "optim.param_groups.0.params").empty());
+  EXPECT_TRUE(numbers(**source, "optim.param_groups.1.lr").empty());
 }
 
 TEST_P(GoldenOf, is_read_by_regions_and_with_dims_split_and_joined) {
@@ -143,8 +152,38 @@ TEST_F(DcpFolder, what_is_written_is_read) {
     EXPECT_EQ(floats(**source, "b.c"), std::vector<float>{0.5F});
     EXPECT_EQ(floats(**source, "one"), one);
     EXPECT_EQ((*source)->find("empty")->shape, (std::vector<int64_t>{0, 4}));
-    EXPECT_THAT((*source)->numbers("lr"), ElementsAre(0.125));
+    EXPECT_THAT(numbers(**source, "lr"), ElementsAre(0.125));
   }
+}
+
+// Megatron Core's checkpoints have numbers under keys of dicts and indices of lists.
+TEST_F(DcpFolder, settings_are_read) {
+  const auto file = File::open(golden("common.pt"));
+  ASSERT_TRUE(file) << file.error().message;
+  const auto value = SavedValue::open(*file, 0, file->bytes());
+  ASSERT_TRUE(value) << value.error().message;
+  EXPECT_THAT(value->numbers({"iteration"}), ElementsAre(9));
+  EXPECT_THAT(value->numbers({"optimizer", "state", "common_step"}), ElementsAre(7));  // a tensor
+  EXPECT_THAT(value->numbers({"optimizer", "param_groups", "0", "betas"}), ElementsAre(0.5, 0.75));
+  EXPECT_EQ(value->text({"content_metadata", "distrib_optim_sharding_type"}), "fully_reshardable");
+  EXPECT_TRUE(value->numbers({"optimizer", "param_groups", "1", "lr"}).empty());
+  EXPECT_TRUE(value->numbers({"args"}).empty());
+  EXPECT_EQ(value->text({"iteration"}), "");
+}
+
+TEST_F(DcpFolder, what_is_not_written_is_zero_and_arrays_may_have_two_names) {
+  auto folder = NewFolder::create(path("out"));
+  ASSERT_TRUE(folder);
+  auto writer = DcpWriter::create(*folder, {{"a", DType::kFloat32, {3, 2}}}, 2);
+  ASSERT_TRUE(writer) << writer.error().message;
+  const float one = 1;
+  ASSERT_TRUE(writer->write(0, 4, 4, reinterpret_cast<const std::byte*>(&one)));
+  ASSERT_TRUE(writer->finish({}, {}, {{"b", 0}}));
+  ASSERT_TRUE(folder->commit());
+  const auto source = open_dcp(path("out"));
+  ASSERT_TRUE(source) << source.error().message;
+  for (const char* name : {"a", "b"})
+    EXPECT_EQ(floats(**source, name), (std::vector<float>{0, 1, 0, 0, 0, 0})) << name;
 }
 
 std::string why(const std::string& bytes, const std::set<std::string>& known = {}) {

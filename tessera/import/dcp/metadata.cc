@@ -21,6 +21,12 @@ constexpr const char* kModule = "torch.distributed.checkpoint.metadata";
 constexpr const char* kPlannerModule = "torch.distributed.checkpoint.planner";
 constexpr const char* kStorageModule = "torch.distributed.checkpoint.filesystem";
 
+// Releases of Megatron Core up to 0.15 have classes of their own, derived from PyTorch's.
+constexpr const char* kMegatronMetadata =
+    "megatron.core.dist_checkpointing.strategies.torch MCoreMetadata";
+constexpr const char* kMegatronPlan =
+    "megatron.core.dist_checkpointing.strategies.torch MCoreSavePlan";
+
 std::string in_module(const char* name) { return fmt::format("{} {}", kModule, name); }
 
 // PyTorch's dtypes, read or not.
@@ -36,7 +42,7 @@ const std::set<std::string>& metadata_classes() {
         in_module("Metadata"), in_module("TensorStorageMetadata"), in_module("TensorProperties"),
         in_module("_MEM_FORMAT_ENCODING"), in_module("ChunkStorageMetadata"),
         in_module("BytesStorageMetadata"), in_module("MetadataIndex"), in_module("StorageMeta"),
-        fmt::format("{} _StorageInfo", kStorageModule),
+        fmt::format("{} _StorageInfo", kStorageModule), kMegatronMetadata, kMegatronPlan,
         // Megatron Core keeps the plans by which ranks saved.
         fmt::format("{} SavePlan", kPlannerModule), fmt::format("{} WriteItem", kPlannerModule),
         fmt::format("{} WriteItemType", kPlannerModule),
@@ -57,7 +63,8 @@ class Reader {
 
   Result<Metadata> read() {
     const PickleValue& root = pickle_.root();
-    if (root.text != in_module("Metadata") || root.kind != Kind::kObject)
+    if ((root.text != in_module("Metadata") && root.text != kMegatronMetadata) ||
+        root.kind != Kind::kObject)
       return error("the class Metadata", "another value");
     const PickleValue* tensors = pickle_.attribute(root, "state_dict_metadata");
     const PickleValue* storage = pickle_.attribute(root, "storage_data");

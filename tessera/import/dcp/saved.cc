@@ -12,6 +12,7 @@
 #include "tessera/base/box.h"
 #include "tessera/base/convert.h"
 #include "tessera/base/one_line.h"
+#include "tessera/base/text.h"
 #include "tessera/import/dcp/pickle.h"
 
 namespace tessera::dcp {
@@ -40,12 +41,56 @@ const std::set<std::string>& tensor_classes() {
   return names;
 }
 
+// Returns the classes that settings may have: those of tensors, and those that Megatron Core itself
+// allows in a common.pt (megatron/core/safe_globals.py of megatron-core 0.19.2).
+const std::set<std::string>& value_classes() {
+  static const std::set<std::string> names = [] {
+    std::set<std::string> out = tensor_classes();
+    for (const char* name : {"argparse Namespace",
+                             "types SimpleNamespace",
+                             "pathlib PosixPath",
+                             "signal Signals",
+                             "pathlib._local PosixPath",
+                             "torch Tensor",
+                             "torch device",
+                             "torch float32",
+                             "torch float16",
+                             "torch bfloat16",
+                             "torch float64",
+                             "torch uint8",
+                             "torch int64",
+                             "torch int32",
+                             "torch bool",
+                             "builtins set",
+                             "_codecs encode",
+                             "numpy ndarray",
+                             "numpy dtype",
+                             "numpy.core.multiarray _reconstruct",
+                             "numpy.core.multiarray scalar",
+                             "numpy._core.multiarray _reconstruct",
+                             "numpy._core.multiarray scalar",
+                             "megatron.core.enums ModelType",
+                             "megatron.core.optimizer.optimizer_config OptimizerConfig",
+                             "megatron.core.transformer.enums AttnBackend",
+                             "megatron.core.transformer.enums CudaGraphScope",
+                             "megatron.core.transformer.enums CudaGraphModule",
+                             "megatron.core.transformer.enums InferenceCudaGraphScope",
+                             "megatron.core.rerun_state_machine RerunDiagnostic",
+                             "megatron.core.rerun_state_machine RerunMode",
+                             "megatron.core.rerun_state_machine RerunState"})
+      out.insert(name);
+    return out;
+  }();
+  return names;
+}
+
 struct Saved {
   std::map<std::string, Range> entries;
   Pickle pickle;
 };
 
-Result<Saved> open_saved(const File& file, int64_t offset, int64_t length) {
+Result<Saved> open_saved(const File& file, int64_t offset, int64_t length,
+                         const std::set<std::string>& known) {
   TESSERA_TRY(auto entries, entries_of(file, offset, length));
   const auto data = entries.find("data.pkl");
   if (data == entries.end() || data->second.bytes > kMostPickleBytes) {
@@ -54,7 +99,7 @@ Result<Saved> open_saved(const File& file, int64_t offset, int64_t length) {
         file.path(), offset, offset + length));
   }
   TESSERA_TRY(const std::string bytes, file.text(data->second.begin, data->second.bytes));
-  TESSERA_TRY(Pickle pickle, Pickle::parse(bytes, tensor_classes(), file.path()));
+  TESSERA_TRY(Pickle pickle, Pickle::parse(bytes, known, file.path()));
   return Saved{std::move(entries), std::move(pickle)};
 }
 
@@ -128,45 +173,66 @@ bool SavedTensor::in_order() const {
   return true;
 }
 
-Result<SavedTensor> find_saved(const File& file, int64_t offset, int64_t length) {
-  TESSERA_TRY(const Saved saved, open_saved(file, offset, length));
-  return tensor_of(saved, saved.pickle.root(), file, offset, length);
-}
+struct SavedValue::Archive {
+  File file;
+  int64_t offset, length;
+  Saved saved;
 
-std::optional<double> saved_number(const File& file, const std::vector<std::string>& keys) {
-  const auto saved = open_saved(file, 0, file.bytes());
-  if (!saved) return std::nullopt;
-  const PickleValue* value = &saved->pickle.root();
-  for (const std::string& key : keys) {
-    value = saved->pickle.find(*value, key);
-    if (value == nullptr) return std::nullopt;
+  // Returns the value under these keys; null: there is none.
+  const PickleValue* find(const std::vector<std::string>& keys) const {
+    const PickleValue* value = &saved.pickle.root();
+    for (const std::string& key : keys) {
+      const auto index = parse_int(key);
+      value = index && *index >= 0 && value->kind != Kind::kDict
+                  ? saved.pickle.item(*value, static_cast<size_t>(*index))
+                  : saved.pickle.find(*value, key);
+      if (value == nullptr) return nullptr;
+    }
+    return value;
   }
-  if (value->kind == Kind::kFloat) return value->number;
-  if (value->kind == Kind::kInt) return static_cast<double>(value->integer);
-  const auto tensor = tensor_of(*saved, *value, file, 0, file.bytes());
-  if (!tensor || Box::whole(tensor->shape).volume() != 1) return std::nullopt;
-  std::array<std::byte, 8> element{};
-  if (!file.read(tensor->begin, dtype_bytes(tensor->dtype), element.data())) return std::nullopt;
-  double number = 0;
-  convert(tensor->dtype, element.data(), DType::kFloat64, reinterpret_cast<std::byte*>(&number), 1);
-  return number;
-}
 
-std::vector<double> saved_numbers(const File& file, int64_t offset, int64_t length) {
-  const auto saved = open_saved(file, offset, length);
-  std::vector<double> out;
-  if (!saved) return out;
-  const auto add = [&](const PickleValue& value) {
+  void add_numbers(const PickleValue& value, std::vector<double>& out) const {
     if (value.kind == Kind::kFloat) out.push_back(value.number);
     if (value.kind == Kind::kInt || value.kind == Kind::kBool)
       out.push_back(static_cast<double>(value.integer));
-  };
-  const PickleValue& root = saved->pickle.root();
-  add(root);
-  if (root.kind == Kind::kTuple || root.kind == Kind::kList) {
-    for (const uint32_t item : root.items) add(saved->pickle.at(item));
+    if (value.kind != Kind::kObject) return;
+    const auto tensor = tensor_of(saved, value, file, offset, length);
+    if (!tensor || Box::whole(tensor->shape).volume() != 1) return;
+    std::array<std::byte, 8> element{};
+    if (!file.read(tensor->begin, dtype_bytes(tensor->dtype), element.data())) return;
+    double number = 0;
+    convert(tensor->dtype, element.data(), DType::kFloat64, reinterpret_cast<std::byte*>(&number),
+            1);
+    out.push_back(number);
+  }
+};
+
+Result<SavedTensor> find_saved(const File& file, int64_t offset, int64_t length) {
+  TESSERA_TRY(const Saved saved, open_saved(file, offset, length, tensor_classes()));
+  return tensor_of(saved, saved.pickle.root(), file, offset, length);
+}
+
+Result<SavedValue> SavedValue::open(const File& file, int64_t offset, int64_t length) {
+  TESSERA_TRY(Saved saved, open_saved(file, offset, length, value_classes()));
+  return SavedValue(
+      std::make_shared<const Archive>(Archive{file, offset, length, std::move(saved)}));
+}
+
+std::vector<double> SavedValue::numbers(const std::vector<std::string>& keys) const {
+  std::vector<double> out;
+  const PickleValue* value = archive_->find(keys);
+  if (value == nullptr) return out;
+  archive_->add_numbers(*value, out);
+  if (value->kind == Kind::kTuple || value->kind == Kind::kList) {
+    for (const uint32_t item : value->items)
+      archive_->add_numbers(archive_->saved.pickle.at(item), out);
   }
   return out;
+}
+
+std::string SavedValue::text(const std::vector<std::string>& keys) const {
+  const PickleValue* value = archive_->find(keys);
+  return value != nullptr && value->kind == Kind::kText ? value->text : "";
 }
 
 }  // namespace tessera::dcp

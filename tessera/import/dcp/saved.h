@@ -1,10 +1,11 @@
-// Reads what torch.save has written into a range of a file: a tensor, or a number or a list of
-// numbers. Nothing is executed (pickle.h).
+// Reads what torch.save has written into a range of a file: a tensor, or a value made of numbers,
+// texts, lists and dicts. Nothing is executed (pickle.h).
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/base/dtype.h"
@@ -26,12 +27,26 @@ struct SavedTensor {
 // torn, it holds something else than one tensor.
 Result<SavedTensor> find_saved(const File& file, int64_t offset, int64_t length);
 
-// Returns the numbers saved there: one, or those of a list or a tuple; texts and None become
-// nothing, and so does whatever else is saved there.
-std::vector<double> saved_numbers(const File& file, int64_t offset, int64_t length);
+// A saved value that is no tensor, such as the settings of an optimizer.
+//
+//   TESSERA_TRY(const SavedValue common, SavedValue::open(file, 0, file.bytes()));
+//   const std::vector<double> lr = common.numbers({"optimizer", "param_groups", "0", "lr"});
+class SavedValue {
+ public:
+  // Opens the value saved at bytes [offset, offset + length) of the file. Errors (invalid input): it
+  // is no archive of torch.save, it is torn, or it has a class that neither PyTorch nor Megatron
+  // Core has in settings.
+  static Result<SavedValue> open(const File& file, int64_t offset, int64_t length);
+  // Returns the numbers under these keys of dicts, or indices of lists: one, or those of a list, a
+  // tuple or a tensor of one element. Empty: there are none.
+  std::vector<double> numbers(const std::vector<std::string>& keys) const;
+  // Returns the text under these keys. Empty: there is none.
+  std::string text(const std::vector<std::string>& keys) const;
 
-// Returns the number that a saved dict of dicts has under these keys, as a number or as a tensor of
-// one element; nothing if it has none, or if what is saved has a class that is not known.
-std::optional<double> saved_number(const File& file, const std::vector<std::string>& keys);
+ private:
+  struct Archive;
+  explicit SavedValue(std::shared_ptr<const Archive> archive) : archive_(std::move(archive)) {}
+  std::shared_ptr<const Archive> archive_;
+};
 
 }  // namespace tessera::dcp

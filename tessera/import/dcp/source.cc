@@ -114,11 +114,11 @@ class Source : public DcpSource {
     for (const auto& [name, place] : metadata_.objects) names.push_back(name);
     return names;
   }
-  std::vector<double> numbers(const std::string& object) const override {
-    const auto found = metadata_.objects.find(object);
-    if (found == metadata_.objects.end()) return {};
+  Result<SavedValue> object(const std::string& name) const override {
+    const auto found = metadata_.objects.find(name);
+    TESSERA_CHECK(found != metadata_.objects.end(), "{}", name);
     const Stored& place = found->second;
-    return saved_numbers(files_[place.file], place.offset, place.length);
+    return SavedValue::open(files_[place.file], place.offset, place.length);
   }
 
  private:

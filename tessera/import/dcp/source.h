@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/import/dcp/saved.h"
 #include "tessera/state/source.h"
 
 namespace tessera::dcp {
@@ -20,9 +21,10 @@ bool is_dcp(const std::string& folder);  // has a .metadata
 
 class DcpSource : public TensorSource {
  public:
-  // Returns the names of what the folder has besides tensors, sorted, and the numbers in one.
+  // Returns the names of what the folder has besides tensors, sorted.
   virtual std::vector<std::string> objects() const = 0;
-  virtual std::vector<double> numbers(const std::string& object) const = 0;
+  // Opens one of them. Errors: those of SavedValue::open().
+  virtual Result<SavedValue> object(const std::string& name) const = 0;
 };
 
 // Opens a folder. Errors (invalid input), each one line: the .metadata is no pickle, or has a class

@@ -12,6 +12,7 @@
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
 #include "tessera/import/dcp/save.h"
+#include "tessera/import/tiles.h"
 #include "tessera/state/checkpoint.h"
 
 namespace tessera::dcp {
@@ -40,35 +41,34 @@ struct DcpWriter::Layout {
     }
   }
 
-  Status add(const ArrayEntry& array) {
+  void add(const ArrayEntry& array) {
     const int64_t width = dtype_bytes(array.dtype);
-    const Box whole = Box::whole(array.shape);
     std::vector<Chunk>& list = chunks.emplace_back();
-    const int64_t rows = array.shape.empty() ? 1 : array.shape[0];
-    if (whole.empty()) return {};
-    const int64_t row_bytes = whole.volume() / rows * width;
-    if (row_bytes > kMostSavedBytes) {
-      return invalid_input(fmt::format("'{}': expected rows of at most {} bytes, found {}",
-                                       array.name, kMostSavedBytes, row_bytes));
-    }
+    const Box whole = Box::whole(array.shape);
+    const std::vector<int64_t> strides = row_major_strides(array.shape);
     const auto count = static_cast<int64_t>(files.size());
+    const int64_t rows = array.shape.empty() ? 1 : array.shape[0];
     const int64_t each = (rows + count - 1) / count;
-    for (int64_t file = 0; file < count; ++file) {
-      const int64_t end = std::min(rows, (file + 1) * each);
-      for (int64_t row = file * each; row < end;) {
-        const int64_t some = std::min(end - row, kMostSavedBytes / row_bytes);
-        Chunk chunk{whole, static_cast<size_t>(file), row * row_bytes, some * row_bytes};
-        if (!array.shape.empty()) chunk.box.dims[0] = {row, some};
-        const SavedFrame frame = saved_frame(array.dtype, chunk.box.shape(), 0);
+    for (int64_t file = 0; file < count && file * each < rows; ++file) {
+      Box share = whole;
+      if (!array.shape.empty())
+        share.dims[0] = {file * each, std::min(rows, (file + 1) * each) - file * each};
+      const auto add_chunk = [&](const Box& box) -> Status {
+        Chunk chunk{box, static_cast<size_t>(file), 0, box.volume() * width};
+        for (size_t d = 0; d < box.rank(); ++d)
+          chunk.begin += box.dims[d].begin * strides[d] * width;
+        const SavedFrame frame = saved_frame(array.dtype, box.shape(), 0);
         OpenFile& open = files[chunk.file];
         chunk.offset = open.bytes;
         chunk.data = chunk.offset + std::ssize(frame.before);
         open.bytes = chunk.data + chunk.bytes + std::ssize(frame.after);
         list.push_back(std::move(chunk));
-        row += some;
-      }
+        return {};
+      };
+      // Tiles that are cut along the first dims are contiguous.
+      static_cast<void>(
+          for_each_tile(share, in_order(share.rank()), kMostSavedBytes / width, add_chunk));
     }
-    return {};
   }
 
   static Status write_at(const OpenFile& file, int64_t at, int64_t bytes, const void* data) {
@@ -115,10 +115,10 @@ Result<DcpWriter> DcpWriter::create(const NewFolder& folder, const std::vector<A
   for (int64_t i = 0; i < files; ++i)
     layout->files.push_back({folder.file(fmt::format("__{}_0.distcp", i))});
   layout->arrays = arrays;
-  for (const ArrayEntry& array : arrays) TESSERA_TRY_VOID(layout->add(array));
+  for (const ArrayEntry& array : arrays) layout->add(array);
   for (Layout::OpenFile& file : layout->files) {
     file.number = ::open(file.path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (file.number < 0) {
+    if (file.number < 0 || ::ftruncate(file.number, file.bytes) != 0) {
       return fault(fmt::format("{}: cannot write: {}", file.path,
                                std::strerror(errno)));  // NOLINT(concurrency-mt-unsafe)
     }
@@ -146,7 +146,8 @@ Status DcpWriter::write(size_t array, int64_t offset, int64_t bytes, const std::
 }
 
 Status DcpWriter::finish(std::map<std::string, PickleWriter> objects,
-                         decltype(Metadata::paths) paths) {
+                         decltype(Metadata::paths) paths,
+                         const std::map<std::string, size_t>& others) {
   Metadata metadata;
   metadata.paths = std::move(paths);
   for (size_t i = 0; i < layout_->arrays.size(); ++i) {
@@ -167,6 +168,13 @@ Status DcpWriter::finish(std::map<std::string, PickleWriter> objects,
                         chunk.data + chunk.bytes + std::ssize(frame.after) - chunk.offset});
     }
     metadata.manifest.tensors.push_back(std::move(tensor));
+  }
+  for (const auto& [name, array] : others) {
+    ManifestTensor tensor = metadata.manifest.tensors[array];
+    tensor.name = name;
+    for (ManifestBox& box : tensor.boxes) box.name = array_name(tensor, box.box);
+    metadata.manifest.tensors.push_back(std::move(tensor));
+    metadata.stored.push_back(std::vector<Stored>(metadata.stored[array]));
   }
   for (auto& [name, pickle] : objects) {
     Layout::OpenFile& file = layout_->files[0];

@@ -1,6 +1,7 @@
 // Writes a folder that torch.distributed.checkpoint loads, on any number of ranks. Each array is cut
-// along its first dim into as many chunks as there are files, as FSDP2 cuts it. The bytes of the
-// arrays come in any order; memory does not grow with them.
+// along its first dim into as many chunks as there are files, as FSDP2 cuts it, and these into chunks
+// of at most kMostSavedBytes (save.h). The bytes of the arrays come in any order; memory does not
+// grow with them.
 //
 //   TESSERA_TRY(DcpWriter writer, DcpWriter::create(folder, std::move(arrays), 4));
 //   TESSERA_TRY_VOID(writer.write(0, offset, bytes, data));
@@ -21,19 +22,20 @@ namespace tessera::dcp {
 
 class DcpWriter : public ArrayWriter {
  public:
-  // Lays out the files and creates them. `folder` must live as long as the writer. Errors: invalid
-  // input if one row of an array has more than kMostSavedBytes (save.h); a fault if a file cannot be
-  // written.
+  // Lays out the files and creates them. `folder` must live as long as the writer. Errors: a fault if
+  // a file cannot be written.
   static Result<DcpWriter> create(const NewFolder& folder, const std::vector<ArrayEntry>& arrays,
                                   int64_t files);
   ~DcpWriter() override;
   DcpWriter(DcpWriter&&) noexcept;
   DcpWriter& operator=(DcpWriter&&) = delete;
 
+  // Writes bytes, as ArrayWriter says. Bytes that are never written are zero.
   Status write(size_t array, int64_t offset, int64_t bytes, const std::byte* data) override;
   // Writes what surrounds the arrays' bytes, the objects (values that are no tensors, by name), and
-  // last the .metadata, and syncs all files.
-  Status finish(std::map<std::string, PickleWriter> objects, decltype(Metadata::paths) paths);
+  // last the .metadata, and syncs all files. `others`: further names of arrays, by their number.
+  Status finish(std::map<std::string, PickleWriter> objects, decltype(Metadata::paths) paths,
+                const std::map<std::string, size_t>& others = {});
   int64_t bytes() const;  // of all files but the .metadata
 
  private:

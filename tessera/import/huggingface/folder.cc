@@ -103,21 +103,39 @@ Status read_reordered(const TensorSource& source, const SourceArray& array, cons
                        });
 }
 
-// Writes our array into array number `number` of the output, which is their array. Our array may be
-// only a part of it.
-Status write_part(const TensorSource& source, const SourceArray& array, const TensorView& view,
-                  const Box& whole, size_t number, ArrayWriter& writer,
-                  std::vector<std::byte>& buffer) {
+// Returns whether the elements of the parts of their array alternate.
+bool alternates(const TensorView& view) {
+  return view.dims.back() == TensorView::kPart && view.split_shape.back() > 1;
+}
+
+// Writes our arrays into array number `number` of the output, which is their array. It is one of
+// ours, which may be only a part of theirs, or all those whose elements alternate in it, in order.
+Status write_parts(const TensorSource& source, const std::vector<const TensorView*>& views,
+                   const Box& whole, size_t number, ArrayWriter& writer,
+                   std::vector<std::byte>& buffer) {
+  const TensorView& first = *views.front();
   std::vector<int> order;  // our dims, in the order of their array
-  for (const int dim : view.dims) {
+  for (const int dim : first.dims) {
     if (dim != TensorView::kPart) order.push_back(dim);
   }
-  const int64_t bytes = dtype_bytes(array.dtype);
-  return for_each_tile(whole, order, kTileBytes / bytes, [&](const Box& tile) -> Status {
-    buffer.resize(static_cast<size_t>(tile.volume() * bytes));
-    TESSERA_TRY_VOID(read_reordered(source, array, view, tile, buffer.data()));
+  const int64_t bytes = dtype_bytes(source.find(first.name)->dtype);
+  const auto count = std::ssize(views);
+  std::vector<std::byte> part;
+  return for_each_tile(whole, order, kTileBytes / bytes / count, [&](const Box& tile) -> Status {
+    const int64_t elements = tile.volume();
+    buffer.resize(static_cast<size_t>(elements * count * bytes));
+    if (count > 1) part.resize(static_cast<size_t>(elements * bytes));
+    for (int64_t i = 0; i < count; ++i) {
+      const TensorView& view = *views[static_cast<size_t>(i)];
+      const SourceArray& array = *source.find(view.name);
+      std::byte* into = count > 1 ? part.data() : buffer.data();
+      TESSERA_TRY_VOID(read_reordered(source, array, view, tile, into));
+      if (count > 1) copy_strided({elements}, bytes, into, {1}, buffer.data() + i * bytes, {count});
+    }
+    Box box = first.box(tile);
+    if (count > 1) box.dims.back() = {0, count};
     const std::byte* data = buffer.data();
-    for (const ByteRange& range : view.ranges(view.box(tile), bytes)) {
+    for (const ByteRange& range : first.ranges(box, bytes)) {
       TESSERA_TRY_VOID(writer.write(number, range.begin, range.bytes, data));
       data += range.bytes;
     }
@@ -303,13 +321,23 @@ Status write_arrays(const HuggingFaceArrays& arrays, const TensorSource& source,
                     ArrayWriter& writer) {
   std::vector<std::byte> buffer;
   buffer.reserve(kTileBytes);
+  std::map<std::string, std::vector<const TensorView*>> alternating;  // by their first array
   for (const TensorView& view : arrays.views) {
-    const SourceArray& array = *source.find(view.name);
-    Box whole = Box::whole(array.shape);
+    std::vector<const TensorView*> views{&view};
+    if (alternates(view)) {
+      std::vector<const TensorView*>& parts = alternating[view.arrays.front()];
+      parts.push_back(&view);
+      if (std::ssize(parts) < view.split_shape.back()) continue;
+      std::sort(parts.begin(), parts.end(), [](const TensorView* a, const TensorView* b) {
+        return a->starts.back() < b->starts.back();
+      });
+      views = parts;
+    }
+    Box whole = Box::whole(view.shape);
     for (size_t i = 0; i < view.arrays.size(); ++i) {
       if (view.stacked) whole.dims[0] = {static_cast<int64_t>(i), 1};
-      TESSERA_TRY_VOID(write_part(source, array, view, whole,
-                                  first + arrays.numbers.at(view.arrays[i]), writer, buffer));
+      TESSERA_TRY_VOID(write_parts(source, views, whole, first + arrays.numbers.at(view.arrays[i]),
+                                   writer, buffer));
     }
   }
   return {};
@@ -347,9 +375,19 @@ Result<ExportedWeights> export_huggingface(const TensorSource& source, const Ten
   ExportedWeights report;
   for (const TensorView& view : views) report.parameters += product(view.shape);
   TESSERA_TRY(HuggingFaceArrays arrays, huggingface_arrays(views, source));
-  TESSERA_TRY(const std::string config, config_text(model, spec, arrays.entries.front().dtype));
+  const SourceArray* narrow =
+      theirs == nullptr ? nullptr : theirs->find(arrays.entries.front().name);
+  const DType dtype = narrow == nullptr ? arrays.entries.front().dtype : narrow->dtype;
+  TESSERA_TRY(const std::string config, config_text(model, spec, dtype));
   TESSERA_TRY_VOID(add_copies(model, config, views, report.notes));
   TESSERA_TRY(arrays, huggingface_arrays(std::move(views), source));
+  const bool as_they_are =
+      theirs != nullptr &&
+      std::all_of(arrays.entries.begin(), arrays.entries.end(),
+                  [&](const ArrayEntry& one) { return theirs->find(one.name) != nullptr; });
+  for (ArrayEntry& entry : arrays.entries) {
+    if (as_they_are) entry.dtype = theirs->find(entry.name)->dtype;
+  }
   TESSERA_TRY(NewFolder folder, NewFolder::create(out));
   TESSERA_TRY_VOID(write_file(folder.file(kConfig), config));
   if (const fs::path file = config_file_of(spec); !file.empty()) {
@@ -357,10 +395,6 @@ Result<ExportedWeights> export_huggingface(const TensorSource& source, const Ten
   }
   TESSERA_TRY(SafetensorsWriter writer,
               SafetensorsWriter::create(folder.file(kWeights), arrays.entries, {{"format", "pt"}}));
-  const bool as_they_are =
-      theirs != nullptr &&
-      std::all_of(arrays.entries.begin(), arrays.entries.end(),
-                  [&](const ArrayEntry& one) { return theirs->find(one.name) != nullptr; });
   if (as_they_are) {
     for (size_t i = 0; i < arrays.entries.size(); ++i)
       TESSERA_TRY_VOID(copy_array(*theirs, *theirs->find(arrays.entries[i].name), i, writer));
