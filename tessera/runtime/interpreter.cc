@@ -35,6 +35,7 @@
 #include "tessera/runtime/cached_tables.h"
 #include "tessera/runtime/copier.h"
 #include "tessera/runtime/device/device.h"
+#include "tessera/runtime/formulas/formula.h"
 #include "tessera/runtime/initialise.h"
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/roundings.h"
@@ -523,9 +524,9 @@ struct RankExecutor::Impl {
     }
   }
 
-  // Gives an instruction to the stream of the device that executes it. What is issued waits for the
-  // computations in front of it, and computations wait where the program waits; there is no other
-  // order between streams.
+  // Gives an instruction to the stream of the device that executes it. An operation that is issued
+  // waits for the computations in front of it, and computations wait where the program waits; there
+  // is no other order between streams.
   void launch(const Run& run, size_t i, const Instruction& instruction, Executed* times) {
     const auto on = [&](device::Stream& stream) {
       stream.launch(
@@ -646,7 +647,7 @@ struct RankExecutor::Impl {
     }
     call.context = &context;
     const Kernel names = tables.name_places(op, compute, call);
-    Kernel kernel = kernels::prepare_kernel(call);
+    Kernel kernel = kernels::prepare_chosen(call);
     if (!names || !kernel) return kernel;
     return [names, kernel = std::move(kernel)] {
       names();

@@ -12,7 +12,6 @@
 
 #include "tessera/base/check.h"
 #include "tessera/graph/kinds.h"
-#include "tessera/runtime/formulas/formula.h"
 #include "tessera/runtime/kernels/family.h"
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/kernels/sampling.h"
@@ -249,7 +248,6 @@ Kernel prepare_kernel(const KernelCall& call) {
     }
     return sequence(std::move(kernels));
   }
-  if (call.context->formulas && has_formula(*call.op)) return prepare_formula(call);
   return prepare_with_scratch(info, call);
 }
 

@@ -62,7 +62,8 @@ struct KernelContext {
   int64_t step = 0;         // number of the step being executed; read when a closure runs
   bool evaluating = false;  // whether an evaluation runs, in which nothing is dropped; read when a
                             // closure runs
-  bool formulas = false;    // whether ops that have a formula are computed by it (formulas/)
+  bool formulas = false;    // whether ops that have a formula are computed by it
+                            // (formulas/formula.h)
   Scratch scratch;          // for the kernels of the kinds
   Scratch accumulate;       // for results that are merged into outputs after such a kernel
 };

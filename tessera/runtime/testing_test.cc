@@ -6,6 +6,7 @@
 #include "tessera/base/half.h"
 #include "tessera/base/philox.h"
 #include "tessera/program/program.h"
+#include "tessera/runtime/formulas/formula.h"
 #include "tessera/runtime/initialise.h"
 
 namespace tessera::testing {
@@ -164,7 +165,7 @@ void Workspace::run_box(const Op& op, const Box& box, const std::vector<bool>& a
         view(op.outputs[i], project(op.annotation, op.annotation.outputs[i], box)));
   }
   const kernels::ThreadScope scope(1);
-  const kernels::Kernel kernel = kernels::prepare_kernel(call);
+  const kernels::Kernel kernel = kernels::prepare_chosen(call);
   if (kernel) kernel();
 }
 

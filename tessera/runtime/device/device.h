@@ -18,8 +18,8 @@
 //   cpu               the processor itself: no device object; work is done where it is launched
 //   test              behaves like an accelerator, on the processor. The host has addresses of its
 //                     memory that cannot be touched, each stream is a thread, and each piece of
-//                     work may begin after a random delay. What arrives from other ranks is written
-//                     when it is waited for. So a missing wait or a read by the host is a wrong
+//                     work may begin after a random delay. Values from other ranks are written when
+//                     they are waited for. So a missing wait or a read by the host is a wrong
 //                     value or a crash. `test(seed=N)` draws other delays; with
 //                     `test(kernels=formulas)` ops that have a formula are computed by it.
 //
@@ -69,8 +69,8 @@ class Memory {
 class Device {
  public:
   virtual ~Device() = default;
-  // Whether ops that have a formula (formulas/formula.h) are computed by it, and not by a kernel of
-  // the processor.
+  // Returns whether ops that have a formula (formulas/formula.h) are computed by it, and not by a
+  // kernel of the processor.
   virtual bool formulas() const = 0;
   // Returns zeroed memory. Errors (invalid input): there is not so much.
   virtual Result<std::unique_ptr<Memory>> allocate(int64_t bytes) = 0;
@@ -80,7 +80,7 @@ class Device {
   // Returns the communicator by which ranks exchange what lies in the device's memory. Only work of
   // one stream may use it. `world`, which connects the hosts, carries it and outlives it.
   virtual std::unique_ptr<comm::Communicator> communicator(comm::Communicator& world) = 0;
-  // Copy contiguous bytes from and to the host, which waits for it.
+  // Copies contiguous bytes from the host, which waits for it; download() copies them back.
   void upload(Stream& stream, const Memory& memory, int64_t offset, const std::byte* from,
               int64_t bytes);
   void download(Stream& stream, const Memory& memory, int64_t offset, std::byte* to, int64_t bytes);

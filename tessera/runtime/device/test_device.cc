@@ -29,7 +29,7 @@ constexpr int kLateOneIn = 8, kLongestDelay = 400;
 // Whether the thread is that of a stream.
 thread_local bool on_stream = false;
 
-// What the streams of a device share.
+// The state that the streams of a device share.
 struct Shared {
   std::mutex mutex;
   std::condition_variable changed;  // a stream has done a piece of work, or stops

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numbers>
 
-#include "tessera/runtime/formulas/formula.h"
+#include "tessera/runtime/formulas/call.h"
 #include "tessera/runtime/kernels/family.h"
 
 namespace tessera::kernels {

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "tessera/base/check.h"
+#include "tessera/runtime/formulas/call.h"
 #include "tessera/runtime/kernels/family.h"
 #include "tessera/runtime/kernels/table_rows.h"
 #include "tessera/runtime/kernels/tensor.h"
@@ -127,9 +128,13 @@ bool has_formula(const Op& op) {
   return found->second.covers == nullptr || found->second.covers(op);
 }
 
-Kernel prepare_formula(const KernelCall& call) {
+Kernel prepare_chosen(const KernelCall& call) {
+  // Without elements to compute there are only identities to write, which formulas know nothing of.
+  const bool nothing =
+      call.box.empty() || std::all_of(call.outputs.begin(), call.outputs.end(),
+                                      [](const Array& output) { return output.empty(); });
+  if (!call.context->formulas || nothing || !has_formula(*call.op)) return prepare_kernel(call);
   const auto found = registry().find(call.op->kind);
-  TESSERA_CHECK(found != registry().end(), "no formula for kind {}", call.op->kind);
   return [call, value = found->second.value] {
     const Values made = value(Call(call));
     TESSERA_CHECK(made.size() == call.outputs.size(), "{}: {} values for {} outputs", call.op->path,

@@ -1,7 +1,7 @@
 // Formulas of look-ups by ids.
 #include <ATen/ATen.h>
 
-#include "tessera/runtime/formulas/formula.h"
+#include "tessera/runtime/formulas/call.h"
 #include "tessera/runtime/kernels/family.h"
 
 namespace tessera::kernels {

@@ -7,7 +7,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/graph/order.h"
-#include "tessera/runtime/formulas/formula.h"
+#include "tessera/runtime/formulas/call.h"
 #include "tessera/runtime/kernels/attention_form.h"
 #include "tessera/runtime/kernels/family.h"
 
@@ -35,7 +35,7 @@ Values einsum(const Call& c) {
   }
   spec += "->" + letters(c.dims_of_output(0));
   at::Tensor y = at::einsum(spec, operands);
-  // Of the pieces of a sum, the one that begins all dims that are summed adds the bias.
+  // The piece of a sum that begins all dims that are summed adds the bias.
   bool first = true;
   for (size_t d = 0; d < annotation.dims.size(); ++d)
     first = first && !(annotation.reduces(static_cast<int>(d), 0) && c.box().dims[d].begin != 0);
@@ -43,7 +43,7 @@ Values einsum(const Call& c) {
   return {y};
 }
 
-// What attention and its derivative share: the scores of a box [batch, heads, group, seq, kv].
+// The scores of a box [batch, heads, group, seq, kv], which attention and its derivative share.
 struct Scores {
   at::Tensor q, k, v;  // [b, h, g, q, d], [b, h, 1, kv, d], [b, h, 1, kv, d of values]
   at::Tensor values;   // scores, -inf where a query does not see a key
@@ -155,7 +155,7 @@ Values attention_grad(const Call& c) {
   return {dq.permute({0, 3, 1, 2, 4}), of_box(dk, 1), of_box(dv, 2)};
 }
 
-// Dropped weights need the random numbers of dropout, for which there is no formula yet.
+// Returns whether the op drops no weights. The random numbers of dropout have no formula yet.
 bool drops_nothing(const Op& op) { return op.number("p") == 0; }
 
 }  // namespace

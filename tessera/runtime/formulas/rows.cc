@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "tessera/runtime/formulas/formula.h"
+#include "tessera/runtime/formulas/call.h"
 #include "tessera/runtime/kernels/family.h"
 
 namespace tessera::kernels {

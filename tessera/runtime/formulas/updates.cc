@@ -2,7 +2,7 @@
 // read where the step is computed, not on the host.
 #include <ATen/ATen.h>
 
-#include "tessera/runtime/formulas/formula.h"
+#include "tessera/runtime/formulas/call.h"
 
 namespace tessera::kernels {
 namespace {

@@ -1,0 +1,66 @@
+// Internal to formulas/: the operands of a formula as tensors of libtorch, and how each file lists its
+// formulas.
+//
+//   {"sub", [](const Call& c) -> Values { return {c.aligned(0) - c.aligned(1)}; }}
+//
+// A formula returns the value of each output over the box of the call, with the dims of the output
+// tensor in their order, or with dims of size 1 that are broadcast. It computes in the dtype of the
+// inputs, where narrow ones come in as float32.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "tessera/runtime/kernels.h"
+
+namespace tessera::kernels {
+
+using Values = std::vector<at::Tensor>;
+
+class Call {
+ public:
+  explicit Call(const KernelCall& call);
+
+  const Op& op() const { return *call_.op; }
+  const Box& box() const { return call_.box; }
+  const KernelContext& context() const { return *call_.context; }
+  size_t inputs() const { return call_.inputs.size(); }
+  const Array& input(size_t i) const { return call_.inputs[i]; }
+  // Returns whether the op has this optional input.
+  bool has(size_t i) const { return i < inputs() && call_.inputs[i].data != nullptr; }
+  // Returns input i with the dims of its tensor.
+  at::Tensor in(size_t i) const;
+  // Returns input i with one dim for each op dim of `order`, of size 1 where the input lacks it.
+  at::Tensor along(size_t i, const std::vector<int>& order) const;
+  // Returns input i with the dims of output `output`.
+  at::Tensor aligned(size_t i, size_t output = 0) const;
+  // Returns the place of the dim of that name among the dims of input i.
+  int64_t dim(size_t i, std::string_view name) const;
+  // Returns the op dims of an output in the order of its tensor's dims.
+  std::vector<int> dims_of_output(size_t output) const;
+  // Sums a value with the op dims `order` over those that output `output` lacks.
+  at::Tensor summed(const at::Tensor& value, const std::vector<int>& order, size_t output) const;
+  // Returns which ids name rows of the box, where the op dim `dim` is the rows of a table.
+  Interval rows_of(int dim) const;
+  int64_t output_size(size_t output, size_t dim) const { return call_.outputs[output].shape[dim]; }
+  double number(std::string_view name) const { return op().number(name); }
+
+ private:
+  const KernelCall& call_;
+};
+
+struct Formula {
+  std::string_view kind;
+  Values (*value)(const Call&);
+  bool (*covers)(const Op&) = nullptr;  // null: all ops of the kind
+};
+std::span<const Formula> elementwise_formulas();
+std::span<const Formula> row_formulas();
+std::span<const Formula> product_formulas();
+std::span<const Formula> lookup_formulas();
+std::span<const Formula> update_formulas();
+
+}  // namespace tessera::kernels
