@@ -74,11 +74,12 @@ TEST(OnTestDevice, AnUnknownDeviceIsRefused) {
 TEST(DroppedWaits, AreSeen) {
   DroppedWaits result;
   for (const char* plan : {"megatron(tp=2,dp=1)", "fsdp(dp=2)", "gpipe(pp=2,micro_batches=2)"}) {
-    const Status done = drop_waits(kGpt, 12, plan, /*ranks=*/1, /*seeds=*/5, result);
+    const Status done = drop_waits(kGpt, 12, plan, /*most=*/12, /*seeds=*/5, result);
     ASSERT_TRUE(done) << plan << ": " << done.error().message;
   }
   EXPECT_EQ(result.programs, 3);
   EXPECT_GE(result.dropped, 20);
+  EXPECT_GT(result.of_sends, 0);
   EXPECT_GE(static_cast<double>(result.seen), 0.95 * static_cast<double>(result.dropped))
       << testing::PrintToString(result.unseen);
 }

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
-#include <map>
+#include <iterator>
+#include <set>
+#include <variant>
 
 #include "support/compiled.h"
 #include "tessera/comm/communicator.h"
@@ -55,10 +58,20 @@ Result<State> state_after(const Model& model, const Graph& graph,
   return state;
 }
 
+std::set<int> handles_of_sends(const Program& program) {
+  std::set<int> handles;
+  for (const auto& [ref, block] : program.blocks) {
+    for (const Instruction& instruction : block) {
+      if (const auto* send = std::get_if<Send>(&instruction.body)) handles.insert(send->handle);
+    }
+  }
+  return handles;
+}
+
 }  // namespace
 
-Status drop_waits(const std::string& model_text, int64_t batch, const std::string& plan, int ranks,
-                  int seeds, DroppedWaits& into) {
+Status drop_waits(const std::string& model_text, int64_t batch, const std::string& plan,
+                  int64_t most, int seeds, DroppedWaits& into) {
   TESSERA_TRY(const Model model, build_model(model_text, batch));
   OptimizerSpec optimizer;
   optimizer.kind = "adamw";
@@ -68,31 +81,38 @@ Status drop_waits(const std::string& model_text, int64_t batch, const std::strin
   TESSERA_TRY(const State expected, state_after(model, graph, programs, "cpu"));
   TESSERA_TRY(const State whole, state_after(model, graph, programs, "test"));
   if (whole != expected) return fault("the device computes something else than the processor");
-  for (size_t rank = 0; rank < programs.size() && static_cast<int>(rank) < ranks; ++rank) {
-    const int64_t before = into.dropped;
-    for (auto& [ref, block] : programs[rank].blocks) {
-      for (size_t i = 0; i < block.size(); ++i) {
-        if (!std::holds_alternative<Wait>(block[i].body)) continue;
-        const Instruction wait = block[i];
-        block.erase(block.begin() + static_cast<std::ptrdiff_t>(i));
-        bool seen = false;
-        for (int seed = 1; seed <= seeds && !seen; ++seed) {
-          const auto found =
-              state_after(model, graph, programs, fmt::format("test(seed={})", seed));
-          seen = !found || *found != expected;
-        }
-        block.insert(block.begin() + static_cast<std::ptrdiff_t>(i), wait);
-        ++into.dropped;
-        into.seen += seen ? 1 : 0;
-        if (!seen) {
-          into.unseen.push_back(fmt::format("{} under {}: rank {}, {}, wait #{} (instruction {})",
-                                            model_text, plan, rank, block_name(ref),
-                                            std::get<Wait>(wait.body).handle, i));
-        }
-      }
+  Program& program = programs[0];
+  const std::set<int> sends = handles_of_sends(program);
+  std::vector<std::pair<BlockRef, size_t>> waits;
+  for (const auto& [ref, block] : program.blocks) {
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (std::holds_alternative<Wait>(block[i].body)) waits.emplace_back(ref, i);
     }
-    into.programs += into.dropped > before ? 1 : 0;
   }
+  const auto all = std::ssize(waits), chosen = std::min<int64_t>(all, most);
+  for (int64_t n = 0; n < chosen; ++n) {
+    const auto& [ref, i] = waits[static_cast<size_t>(n * all / chosen)];
+    std::vector<Instruction>& block = program.block(ref);
+    const auto at = block.begin() + static_cast<std::ptrdiff_t>(i);
+    const Instruction wait = *at;
+    block.erase(at);
+    bool seen = false;
+    for (int seed = 1; seed <= seeds && !seen; ++seed) {
+      const auto found = state_after(model, graph, programs, fmt::format("test(seed={})", seed));
+      seen = !found || *found != expected;
+    }
+    block.insert(block.begin() + static_cast<std::ptrdiff_t>(i), wait);
+    const int handle = std::get<Wait>(wait.body).handle;
+    const bool of_send = sends.contains(handle);
+    ++(of_send ? into.of_sends : into.dropped);
+    if (seen) {
+      ++(of_send ? into.of_sends_seen : into.seen);
+    } else {
+      into.unseen.push_back(fmt::format("{} under {}: {}, wait #{} (instruction {})", model_text,
+                                        plan, block_name(ref), handle, i));
+    }
+  }
+  into.programs += chosen > 0 ? 1 : 0;
   return {};
 }
 
