@@ -358,8 +358,10 @@ Status check_run_config(const RunConfig& config) {
     return missing("model", "\"gpt:layers=4,hidden=128,heads=4,seq=128,vocab=256\"");
   }
   if (!config.data.given()) return missing("data", "[\"docs/**/*.md\"]");
-  if (auto device = device::open(config.device); !device)
+  if (auto device = device::open(config.device); !device) {
+    if (config.device.empty()) return tl::unexpected(device.error());
     return invalid_input(fmt::format("{}: {}", config.file, device.error().message));
+  }
   const CheckpointConfig& checkpoint = config.checkpoint;
   if (!checkpoint.fast.dir.empty() && checkpoint.dir.empty()) {
     return invalid_input(fmt::format(

@@ -25,31 +25,29 @@ void Device::download(Stream& stream, const Memory& memory, int64_t offset, std:
 }
 
 Result<std::unique_ptr<Device>> open(std::string_view name) {
-  if (name.empty()) {
-    const char* stated = std::getenv("TESSERA_DEVICE");
-    name = stated == nullptr ? "cpu" : stated;
-  }
-  TESSERA_TRY(const Call call, parse_call(name));
+  const char* stated = name.empty() ? std::getenv("TESSERA_DEVICE") : nullptr;
+  if (name.empty()) name = stated == nullptr || *stated == '\0' ? "cpu" : stated;
   const auto refused = [&] {
     return invalid_input(
-        fmt::format("device '{}': expected cpu, test, test(seed=N) or test(kernels=formulas)",
-                    short_line(name)));
+        fmt::format("{} '{}': expected cpu, test, test(seed=N) or test(kernels=formulas)",
+                    stated == nullptr ? "device" : "TESSERA_DEVICE", short_line(name)));
   };
+  const auto call = parse_call(name);
+  if (!call) return refused();
   uint64_t seed = 1;
   bool formulas = false;
-  for (const auto& [key, value] : call.arguments) {
+  for (const auto& [key, value] : call->arguments) {
     const auto number = parse_int(value);
-    if (call.name == "test" && key == "seed" && number && *number >= 0) {
+    if (call->name == "test" && key == "seed" && number && *number >= 0) {
       seed = static_cast<uint64_t>(*number);
-    } else if (call.name == "test" && key == "kernels" &&
-               (value == "formulas" || value == "processor")) {
-      formulas = value == "formulas";
+    } else if (call->name == "test" && key == "kernels" && value == "formulas") {
+      formulas = true;
     } else {
       return refused();
     }
   }
-  if (call.name == "cpu") return nullptr;
-  if (call.name == "test") return test_device(seed, formulas);
+  if (call->name == "cpu") return nullptr;
+  if (call->name == "test") return test_device(seed, formulas);
   return refused();
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <stdexcept>
 #include <vector>
 
@@ -21,6 +22,14 @@ std::unique_ptr<Device> opened(std::string_view name) {
 TEST(Device, NamesAreReadAndOthersRefused) {
   EXPECT_EQ(*open("cpu"), nullptr);
   EXPECT_NE(opened("test"), nullptr);
+  ::setenv("TESSERA_DEVICE", "bogus", 1);
+  const auto other = open("");
+  ASSERT_FALSE(other);
+  EXPECT_THAT(other.error().message, HasSubstr("TESSERA_DEVICE 'bogus': expected cpu, test, "));
+  EXPECT_NE(opened("test"), nullptr);
+  ::setenv("TESSERA_DEVICE", "", 1);
+  EXPECT_EQ(*open(""), nullptr);
+  ::unsetenv("TESSERA_DEVICE");
   EXPECT_FALSE(opened("test(seed=3)")->formulas());
   EXPECT_TRUE(opened("test(seed=3,kernels=formulas)")->formulas());
   const auto message = [](std::string_view name) {
