@@ -242,6 +242,12 @@ Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::st
   if (type == nullptr) {
     const auto at = parsed->find("model_type");
     const std::vector<std::string> known = huggingface_model_types();
+    const auto inner = parsed->find("text_config");
+    if (inner != parsed->end() && inner->is_object() && !inner->contains("model_type")) {
+      return invalid_input(
+          fmt::format("{}: text_config: expected the key model_type with one of {}, found none",
+                      file, join(known, ", ")));
+    }
     if (at == parsed->end() || !at->is_string()) {
       return invalid_input(fmt::format("{}: expected the key model_type with one of {}, found {}",
                                        file, join(known, ", "),
@@ -261,6 +267,16 @@ Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::st
   TESSERA_TRY(HuggingFaceModel model, reader.finish(*type));
   model.stored_dtype = dtype_of(config);
   return model;
+}
+
+std::vector<std::string> remarks_of(const HuggingFaceModel& model, const ModelArguments& changes) {
+  std::vector<std::string> sentences;
+  for (const auto& [sentence, unless] : model.remarks) {
+    const bool set = std::any_of(changes.begin(), changes.end(),
+                                 [&](const auto& change) { return change.first == unless; });
+    if (!set) sentences.push_back(sentence);
+  }
+  return sentences;
 }
 
 Status check_exact(const HuggingFaceModel& model, std::string_view file) {

@@ -36,6 +36,9 @@ Result<HuggingFaceModel> parse_huggingface_config(std::string_view text, std::st
 // Returns the errors of parse_huggingface_config.
 Result<std::string> language_model_config(std::string_view text, std::string_view file);
 
+// Returns the remarks that hold where a caller sets the keys `changes`.
+std::vector<std::string> remarks_of(const HuggingFaceModel& model, const ModelArguments& changes);
+
 // Returns an error that names what is missing if the model is only approximated; `file` is the name
 // to put in it.
 Status check_exact(const HuggingFaceModel& model, std::string_view file);

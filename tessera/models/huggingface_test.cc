@@ -21,7 +21,9 @@ namespace {
 
 using testing::AllOf;
 using testing::AnyOf;
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using Json = nlohmann::json;
 
 std::string spec_of(const HuggingFaceModel& model) {
@@ -345,6 +347,125 @@ TEST(HuggingFaceConfig, DamagedTextsAreReadOrRefusedInOneLine) {
     }
   }
   EXPECT_GT(refused, 300);
+}
+
+// Returns a configuration of a model type with these keys and those of a decoder.
+std::string decoder(const std::string& type, const std::string& keys) {
+  return fmt::format(R"({{"model_type": "{}", {}, {}}})", type, keys, kDecoder);
+}
+
+TEST(HuggingFaceConfig, TheConvolutionOfDeltaNetsHasSilu) {
+  const std::string sizes = R"("num_experts": 4, "num_experts_per_tok": 2, "hidden_act": )";
+  EXPECT_THAT(read(decoder("qwen3_next", sizes + R"("swish")")), HasSubstr("activation=silu"));
+  EXPECT_EQ(read(decoder("qwen3_next", sizes + R"("gelu")")),
+            "config.json: hidden_act \"gelu\" is not supported (supported: \"silu\", \"swish\")");
+}
+
+TEST(HuggingFaceConfig, ScoresOfGemma3HaveNoCap) {
+  const std::string keys = R"("head_dim": 6, "attn_logit_softcapping": 3.0)";
+  EXPECT_THAT(read(decoder("gemma2", keys)), HasSubstr("score_cap=3,"));
+  const auto model = parse_huggingface_config(decoder("gemma3_text", keys), "config.json");
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_THAT(spec_of(*model), HasSubstr("score_cap=0,"));
+  EXPECT_THAT(remarks_of(*model, {}), ElementsAre("attn_logit_softcapping 3.0 is passed over, as "
+                                                  "transformers does for this type"));
+  EXPECT_TRUE(check_exact(*model, "config.json"));
+}
+
+TEST(HuggingFaceConfig, KeysOfRotarySettingsAreCheckedInEveryGroup) {
+  const auto sentences = [](const std::string& groups) {
+    const std::string keys = R"("head_dim": 6, "rope_parameters": {"full_attention": {}, )";
+    const auto model =
+        parse_huggingface_config(decoder("gemma3_text", keys + groups + "}"), "config.json");
+    return model ? join(model->approximations, "; ") : model.error().message;
+  };
+  EXPECT_EQ(sentences(R"("sliding_attention": {"rope_theta": 5.0})"), "");
+  EXPECT_THAT(sentences(R"("slidng_attention": {})"),
+              HasSubstr("the key rope_parameters.slidng_attention = "));
+  EXPECT_EQ(sentences(R"("sliding_attention": {"rope_thta": 5.0})"),
+            "the key rope_parameters.sliding_attention.rope_thta = 5.0 is unknown and not read "
+            "(nearest: rope_theta)");
+  EXPECT_EQ(sentences(R"("sliding_attention": 3)"),
+            "config.json: rope_parameters.sliding_attention must be an object, found 3");
+  EXPECT_EQ(sentences(R"("sliding_attention": {"factor": "x"})"),
+            "config.json: rope_parameters.sliding_attention.factor must be a number, found \"x\"");
+}
+
+TEST(HuggingFaceConfig, SequencesOfLlama4EndWithAChunk) {
+  const auto model = parse_huggingface_config(
+      decoder("llama4_text", R"("head_dim": 6, "num_local_experts": 4, "attention_chunk_size": 5)"),
+      "config.json");
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_THAT(spec_of(*model), AllOf(HasSubstr("seq=10,"), HasSubstr("chunk=5,")));
+  EXPECT_THAT(remarks_of(*model, {}),
+              ElementsAre("sequences have 10 of 12 tokens, a multiple of attention_chunk_size=5"));
+  EXPECT_THAT(remarks_of(*model, {{"seq", "5"}}), IsEmpty());
+}
+
+TEST(HuggingFaceConfig, OnlyTheTurnedPartOfAHeadIsEven) {
+  const std::string keys = R"("n_routed_experts": 8, "num_experts_per_tok": 3, "n_group": 4,
+      "topk_group": 2, "qk_nope_head_dim": 5, "qk_rope_head_dim": )";
+  EXPECT_THAT(read(decoder("deepseek_v3", keys + "2")), HasSubstr("rope_dim=2,"));
+  EXPECT_THAT(read(decoder("deepseek_v3", keys + "3")), HasSubstr("must be even"));
+}
+
+TEST(HuggingFaceConfig, ValuesOfOtherTypesAreOneLine) {
+  struct Wrong {
+    std::string type, keys, message;
+  };
+  const std::string yarn = R"("rope_parameters": {"rope_type": "yarn", "factor": 2.0, )";
+  const std::vector<Wrong> all = {
+      {"llama4_text", R"("moe_layers": "abc")",
+       "moe_layers \"abc\" is not supported (supported: null, a list of layers)"},
+      {"llama4_text", R"("no_rope_layers": "abc")",
+       "no_rope_layers \"abc\" is not supported (supported: null, a list of 0 and 1)"},
+      {"smollm3", R"("no_rope_layers": {})", "no_rope_layers an object"},
+      {"smollm3", R"("no_rope_layers": [1, 2])", "no_rope_layers a list"},
+      {"llama", yarn + R"("attention_factor": "x"})",
+       "rope_parameters.attention_factor must be a number, found \"x\""},
+      {"llama", yarn + R"("truncate": 3})", "rope_parameters.truncate must be a boolean, found 3"},
+      {"llama", R"("rope_parameters": {"rope_type": "default", "short_factor": 3})",
+       "rope_parameters.short_factor must be a list, found 3"},
+      {"mixtral", R"("num_experts_per_tok": true)",
+       "num_experts_per_tok must be a number, found true"},
+      {"llama", R"("tie_word_embeddings": "yes")",
+       "tie_word_embeddings must be a boolean, found \"yes\""},
+      {"glm4_moe", R"("num_nextn_predict_layers": [3])", "num_nextn_predict_layers a list"},
+      {"glm4_moe", R"("num_nextn_predict_layers": -4)",
+       "num_nextn_predict_layers -4 is not supported (supported: null, 0, 1, 2, ...)"},
+      {"glm4_moe", R"("num_nextn_predict_layers": "")", "num_nextn_predict_layers \"\""},
+  };
+  for (const Wrong& wrong : all)
+    EXPECT_THAT(read(decoder(wrong.type, wrong.keys)), HasSubstr("config.json: " + wrong.message));
+}
+
+TEST(HuggingFaceConfig, FurtherTokensAreLeftOutUnlessTheKeysSayThem) {
+  const auto model = parse_huggingface_config(
+      decoder("glm4_moe", R"("num_nextn_predict_layers": 2)"), "config.json");
+  ASSERT_TRUE(model) << model.error().message;
+  EXPECT_THAT(remarks_of(*model, {}), ElementsAre(HasSubstr("say mtp=2")));
+  EXPECT_THAT(remarks_of(*model, {{"mtp", "1"}}), IsEmpty());
+}
+
+TEST(HuggingFaceConfig, TextConfigsHaveATypeOfTheirOwn) {
+  EXPECT_THAT(read(R"({"model_type": "gemma3", "text_config": {"hidden_size": 16}})"),
+              AllOf(HasSubstr("config.json: text_config: expected the key model_type with one of "),
+                    HasSubstr(", found none")));
+}
+
+TEST(HuggingFaceConfig, OrdinalsAreEnglish) {
+  const auto sentence = [](const std::string& layers) {
+    const auto model = parse_huggingface_config(
+        R"({"model_type": "smollm3", "hidden_size": 16, "num_attention_heads": 4,
+            "num_hidden_layers": 4, "no_rope_layers": )" +
+            layers + "}",
+        "config.json");
+    return model ? join(model->approximations, "; ") : model.error().message;
+  };
+  const std::string end = " has no rotary positions, not those of no_rope_layers";
+  EXPECT_EQ(sentence("[0, 0, 0, 1]"), "every block" + end);
+  EXPECT_EQ(sentence("[1, 0, 1, 1]"), "every 2nd block" + end);
+  EXPECT_EQ(sentence("[1, 1, 0, 0]"), "every 3rd block" + end);
 }
 
 TEST(HuggingFaceConfig, NestingIsBounded) {

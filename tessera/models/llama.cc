@@ -249,7 +249,8 @@ Status complete(LlamaConfig& config, std::string_view family) {
     }
     config.head_dim = config.hidden / config.heads;
   }
-  if (config.head_dim % 2 != 0) {
+  // Without rope_dim whole heads are turned, or pairs of them.
+  if (config.rope_dim == 0 && config.head_dim % 2 != 0) {
     return model_error(family,
                        fmt::format("head_dim={} must be even (rotary positions)", config.head_dim));
   }

@@ -66,7 +66,7 @@ Result<PlanningModel> read_for_planning(std::string_view text) {
     changes = std::move(call.arguments);
   }
   out.approximations = std::move(file.approximations);
-  out.remarks = std::move(file.remarks);
+  out.remarks = remarks_of(file, changes);
   out.stored_dtype = file.stored_dtype;
   for (const HuggingFaceModel::PlannedKey& planned : file.planned) {
     if (has_key(changes, planned.key)) continue;

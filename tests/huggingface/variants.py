@@ -160,6 +160,11 @@ VARIANTS = [
         "long_factor": [1.25, 3.0]})),
     Variant("deepseek_v3_without_a_layer_of_experts", decoder("deepseek_v3", num_key_value_heads=4, kv_lora_rank=8, q_lora_rank=10,
                                                               qk_rope_head_dim=4, qk_nope_head_dim=6, v_head_dim=5)),
+    Variant("deepseek_v3_with_odd_heads", decoder("deepseek_v3", num_key_value_heads=4, kv_lora_rank=8, q_lora_rank=10,
+                                                  qk_rope_head_dim=2, qk_nope_head_dim=5, v_head_dim=5)),
+    Variant("llama4_with_a_part_of_a_chunk", decoder("llama4_text", head_dim=6, num_local_experts=4, intermediate_size_mlp=20,
+                                                     attention_chunk_size=SEQ // 2 - 1), seq=2 * (SEQ // 2 - 1)),
+    Variant("gemma3_with_a_cap_that_is_passed_over", decoder("gemma3_text", head_dim=6, attn_logit_softcapping=0.5)),
     Variant("gemma3_with_images", {**GEMMA3, "tie_word_embeddings": True}),
     Variant("gemma3_with_images_new_names", GEMMA3, with_new_names),
     Variant("llama4_with_images", LLAMA4),
@@ -188,7 +193,8 @@ VARIANTS = [
 QUICK = (
     "gpt2_by_other_names", "gpt2_tied_with_head", "llama_with_nulls", "llama3_rope_old_spelling", "llama3_rope_in_both_spellings",
     "llama_tied_by_its_head", "mistral_window_of_more_than_the_file_has", "mixtral_by_another_name", "mixtral_top1",
-    "mixtral_that_asks_for_balance", "phi3_short_factors_new_spelling", "gemma3_with_images_new_names", "llama4_with_images", "qwen2_windows_from_the_first_layer_on", "qwen3_without_head_dim", "bert_with_little_said",
+    "mixtral_that_asks_for_balance", "phi3_short_factors_new_spelling", "gemma3_with_images_new_names", "llama4_with_images", "deepseek_v3_with_odd_heads",
+    "llama4_with_a_part_of_a_chunk", "gemma3_with_a_cap_that_is_passed_over", "qwen2_windows_from_the_first_layer_on", "qwen3_without_head_dim", "bert_with_little_said",
     "vit_with_little_said", "t5_with_little_said", "t5v11_as_published", "t5_scaled_with_another_head", "t5_by_its_decoder")
 if not ALL_CASES:
     VARIANTS = [one for one in VARIANTS if one.name in QUICK]
@@ -205,6 +211,7 @@ REFUSED = [
     (decoder("mistral", sliding_window=0), "sliding_window 0 is not supported (supported: null, 1, 2, ...)"),
     (decoder("qwen3", head_dim=None), "head_dim must be a number, found none"),
     (decoder("llama", rms_norm_eps=None), "rms_norm_eps must be a number, found none"),
+    (decoder("qwen3_next", hidden_act="gelu"), 'hidden_act "gelu" is not supported (supported: "silu", "swish")'),
     (decoder("llama", is_causal=False), "is_causal false is not supported (supported: true)"),
     (decoder("llama", partial_rotary_factor=0.5), "expected a model that can be computed exactly, found one that is approximated: rotary positions turn whole heads (partial_rotary_factor 0.5) (planning takes it: inspect, "
      "simulate, plan, report, export of plans)"),

@@ -225,7 +225,7 @@ Result<ImportReport> import_huggingface(const ImportRequest& request) {
     changed += fmt::format("{}{}={}", changed.empty() ? ":" : ",", key, value);
   TESSERA_TRY(Model model, build_model(config + changed, 1));
   ImportReport report;
-  report.notes = written.remarks;
+  report.notes = remarks_of(written, {request.settings.begin(), request.settings.end()});
   note_of_files(request.path, report.notes);
   TESSERA_TRY(const ModelArguments keys, keys_of_files(request.path, model, report.notes));
   if (!keys.empty()) {

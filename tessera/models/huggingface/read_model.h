@@ -24,8 +24,12 @@ struct HuggingFaceModel {
   // express: "logits are not capped". Empty: the model is exact.
   std::vector<std::string> approximations = {};
   std::vector<PlannedKey> planned = {};
-  // Plain sentences about what transformers leaves out too. The model is exact nevertheless.
-  std::vector<std::string> remarks = {};
+  // A plain sentence about a model that is exact nevertheless, as that transformers leaves something
+  // out too. It holds unless a caller sets our key `unless`, if there is one.
+  struct Remark {
+    std::string sentence, unless;
+  };
+  std::vector<Remark> remarks = {};
   // The dtype that the file gives its weights (`dtype` or `torch_dtype`, also in text_config), or
   // none if it names none that a run computes in.
   std::optional<DType> stored_dtype = {};

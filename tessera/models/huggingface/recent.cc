@@ -56,6 +56,14 @@ ModelType olmo2() {
           {"theta", "rope_scaling"}};
 }
 
+// Returns "every block", "every 2nd block", ...
+std::string every_block(int64_t every) {
+  if (every == 1) return "every block";
+  const int64_t last = every / 10 % 10 == 1 ? 0 : every % 10;
+  const char* ending = last == 1 ? "st" : last == 2 ? "nd" : last == 3 ? "rd" : "th";
+  return fmt::format("every {}{} block", every, ending);
+}
+
 // Reads which layers have no rotary positions. `no_rope_layers` has a 0 for each of them; without it
 // these are every no_rope_layer_interval-th layer. Returns them.
 std::vector<bool> add_unturned(ConfigReader& reader) {
@@ -63,6 +71,12 @@ std::vector<bool> add_unturned(ConfigReader& reader) {
              interval = reader.value("no_rope_layer_interval");
   const int64_t layers = reader.count("layers");
   std::vector<bool> without(static_cast<size_t>(layers), false);
+  const auto is_flag = [](const json& each) { return each == 0 || each == 1; };
+  if (!turned.is_null() &&
+      (!turned.is_array() || !std::all_of(turned.begin(), turned.end(), is_flag))) {
+    reader.unsupported("no_rope_layers", turned, "null, a list of 0 and 1");
+    return without;
+  }
   if (turned.is_array() && !turned.empty()) {
     if (static_cast<int64_t>(turned.size()) != layers) {
       reader.fail(fmt::format("no_rope_layers: expected a number for each of {} layers, found {}",
@@ -80,8 +94,8 @@ std::vector<bool> add_unturned(ConfigReader& reader) {
   const int64_t every = first - without.begin() + 1;
   reader.add("unturned_every", fmt::format("{}", every));
   if (without != each_of(layers, every)) {
-    reader.approximate(fmt::format(
-        "every {}th block has no rotary positions, not those of no_rope_layers", every));
+    reader.approximate(
+        fmt::format("{} has no rotary positions, not those of no_rope_layers", every_block(every)));
   }
   return without;
 }
@@ -139,7 +153,6 @@ void read_gemma(ConfigReader& reader, int64_t every) {
   reader.add("embed_scale",
              fmt::format("{}", std::sqrt(static_cast<double>(reader.count("hidden")))));
   add_real("final_logit_softcapping", "logit_cap", reader);
-  add_real("attn_logit_softcapping", "score_cap", reader);
   add_layer_windows(
       reader.value("sliding_window"),
       full_layers("sliding_attention", each_of(reader.count("layers"), every), reader), reader);
@@ -187,7 +200,10 @@ ModelType gemma2() {
           "llama",
           "Gemma2ForCausalLM",
           gemma_rows(),
-          [](ConfigReader& reader) { read_gemma(reader, 2); },
+          [](ConfigReader& reader) {
+            read_gemma(reader, 2);
+            add_real("attn_logit_softcapping", "score_cap", reader);
+          },
           write_gemma,
           spell_rotary,
           gemma_keys()};
@@ -203,6 +219,17 @@ void read_gemma3(ConfigReader& reader) {
   const json theta = reader.value("rope_local_base_freq", "10000.0");
   if (reader.get("window_theta").empty())
     reader.add("window_theta", reader.text_of("rope_local_base_freq", theta));
+  const json cap = reader.value("attn_logit_softcapping");
+  if (cap.is_null()) return;
+  reader.text_of("attn_logit_softcapping", cap);
+  reader.remark(fmt::format(
+      "attn_logit_softcapping {} is passed over, as transformers does for this type", shown(cap)));
+}
+
+std::string write_gemma3(const Keys& keys, OrderedJson& out) {
+  if (of(keys, "score_cap") != "0")
+    return fmt::format("score_cap=0, found {}", of(keys, "score_cap"));
+  return write_gemma(keys, out);
 }
 
 // Writes the base of layers with a window for transformers 4, and one object of settings for each
@@ -223,7 +250,7 @@ ModelType gemma3() {
   own.emplace_back("window_theta");
   return {"gemma3_text",       "llama",
           "Gemma3ForCausalLM", with(gemma_rows(), {implied("qk_norm", "1")}),
-          read_gemma3,         write_gemma,
+          read_gemma3,         write_gemma3,
           spell_gemma3,        own};
 }
 
@@ -320,7 +347,7 @@ void add_full_every(const std::vector<bool>& full, ConfigReader& reader) {
   reader.add("full_every", fmt::format("{}", every));
   if (full != each_of(static_cast<int64_t>(full.size()), every)) {
     reader.approximate(
-        fmt::format("every {}th block attends to all tokens, not those of layer_types", every));
+        fmt::format("{} attends to all tokens, not those of layer_types", every_block(every)));
   }
 }
 
@@ -355,12 +382,20 @@ std::string write_qwen3_next(const Keys& keys, OrderedJson& out) {
 }
 
 ModelType qwen3_next() {
+  std::vector<ConfigRow> rows = two_widths();
+  std::erase_if(rows, [](const ConfigRow& row) { return row.theirs == "hidden_act"; });
+  // Theirs has this activation behind the convolution too, where ours has silu.
+  const ConfigRow act = {"hidden_act",
+                         "",
+                         "",
+                         false,
+                         {{"\"silu\"", "activation=silu"}, {"\"swish\"", "activation=silu"}}};
   return {
       "qwen3_next",
       "mixtral",
       "Qwen3NextForCausalLM",
-      with(two_widths(),
-           {head_dim(), attention_bias(), must_be("use_sliding_window", {"false"}, "false"),
+      with(std::move(rows),
+           {act, head_dim(), attention_bias(), must_be("use_sliding_window", {"false"}, "false"),
             implied("qk_norm", "1"), implied("norms_shifted", "1"), implied("attn_gate", "1"),
             same("linear_num_key_heads", "delta_heads"),
             same("linear_num_value_heads", "delta_value_heads"),
@@ -386,11 +421,14 @@ void read_shared(ConfigReader& reader) {
   if (!shared.is_null() && shared != 0 && width != 0)
     reader.add("shared_ffn", fmt::format("{}", shared.get<int64_t>() * width));
   const json further = reader.value("num_nextn_predict_layers", "0");
+  if (!further.is_null() && (!further.is_number_integer() || further < 0))
+    return reader.unsupported("num_nextn_predict_layers", further, "null, 0, 1, 2, ...");
   if (!further.is_null() && further != 0) {
     reader.remark(
         fmt::format("layers that predict further tokens are left out, as in transformers, unless "
                     "the model's keys say mtp={}",
-                    further.dump()));
+                    further.dump()),
+        "mtp");
   }
 }
 
@@ -537,15 +575,17 @@ void read_llama4(ConfigReader& reader) {
   read_experts(reader);
   const int64_t layers = reader.count("layers"), step = reader.count("experts_every");
   const json mixtures = reader.value("moe_layers");
+  const auto is_layer = [](const json& each) { return each.is_number_integer(); };
+  if (!mixtures.is_null() &&
+      (!mixtures.is_array() || !std::all_of(mixtures.begin(), mixtures.end(), is_layer)))
+    return reader.unsupported("moe_layers", mixtures, "null, a list of layers");
   if (mixtures.is_array()) {
     std::vector<bool> given(static_cast<size_t>(layers), false);
     for (const json& layer : mixtures) {
-      if (layer.is_number_integer() && layer >= 0 && layer < layers)
-        given[layer.get<size_t>()] = true;
+      if (layer >= 0 && layer < layers) given[layer.get<size_t>()] = true;
     }
     if (given != each_of(layers, step)) {
-      reader.approximate(
-          fmt::format("every {}th block has experts, not those of moe_layers", step));
+      reader.approximate(fmt::format("{} has experts, not those of moe_layers", every_block(step)));
     }
   }
   add_unturned(reader);
@@ -566,6 +606,14 @@ void read_llama4(ConfigReader& reader) {
       full_layers("chunked_attention", each_of(layers, unturned), reader);
   if (std::count(full.begin(), full.end(), true) == layers) return;
   reader.add("chunk", chunk.dump());
+  const int64_t seq = reader.count("seq"), size = reader.count("chunk");
+  if (size > 0 && seq > size && seq % size != 0) {
+    reader.add("seq", fmt::format("{}", seq - seq % size));
+    reader.remark(fmt::format("sequences have {} of {} tokens, a multiple of "
+                              "attention_chunk_size={}",
+                              seq - seq % size, seq, size),
+                  "seq");
+  }
   add_full_every(full, reader);
 }
 

@@ -148,9 +148,26 @@ void add_factors(const json& rotary, ConfigReader& reader) {
   reader.add("rope_factors", fmt::format("{}/{}/{}/{}", first.dump(), amplitude, few, many));
 }
 
+// Checks the keys of an object of rotary settings, which `inside` names ("rope_parameters."), and the
+// types of their values.
+void check_settings(const json& rotary, const std::string& inside, ConfigReader& reader) {
+  reader.name_unknown(rotary, inside, settings());
+  for (const auto& [key, value] : rotary.items()) {
+    const bool known = std::find(settings().begin(), settings().end(), key) != settings().end();
+    if (!known || value.is_null() || key == "rope_type" || key == "type") continue;
+    const bool list = key == "short_factor" || key == "long_factor", flag = key == "truncate";
+    if (list ? value.is_array() : flag ? value.is_boolean() : value.is_number()) continue;
+    reader.fail(fmt::format("{}{} must be a {}, found {}", inside, key,
+                            list   ? "list"
+                            : flag ? "boolean"
+                                   : "number",
+                            shown(value)));
+  }
+}
+
 // Reads the scaling of rope_parameters.
 void read_scaling(const json& rotary, ConfigReader& reader) {
-  reader.name_unknown(rotary, "rope_parameters.", settings());
+  check_settings(rotary, "rope_parameters.", reader);
   reader.given(kFirstPositions);
   const json type = rotary.value("rope_type", rotary.value("type", json("default")));
   Texts known;
@@ -187,7 +204,13 @@ json rotary_settings(ConfigReader& reader) {
   }
   const auto full = rotary.find("full_attention"), windows = rotary.find("sliding_attention");
   if (full != rotary.end() && full->is_object()) {
+    reader.name_unknown(rotary, "rope_parameters.", {"full_attention", "sliding_attention"});
+    if (windows != rotary.end() && !windows->is_null() && !windows->is_object()) {
+      reader.fail(fmt::format("rope_parameters.sliding_attention must be an object, found {}",
+                              shown(*windows)));
+    }
     if (windows != rotary.end() && windows->is_object()) {
+      check_settings(*windows, "rope_parameters.sliding_attention.", reader);
       if (windows->value("rope_type", json("default")) != "default") {
         reader.approximate("rotary positions of layers with a window are not scaled");
       }

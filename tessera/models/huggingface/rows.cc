@@ -99,7 +99,9 @@ void ConfigReader::read(const ConfigRow& row) {
     if (!row.otherwise.starts_with('=')) add(row.ours, row.otherwise);
   } else if (row.values.empty()) {
     const json found = value(row.theirs, row.otherwise);
-    if (!found.is_null() || !row.may_be_null) add(row.ours, text_of(row.theirs, found));
+    if (found.is_null() && row.may_be_null) return;
+    const bool flag = row.written == Written::kBoolean;
+    add(row.ours, flag ? flag_of(row.theirs, found) : text_of(row.theirs, found));
   } else {
     translate(row, value(row.theirs, row.otherwise));
   }
@@ -124,6 +126,12 @@ void ConfigReader::translate(const ConfigRow& row, const json& found) {
 }
 
 void ConfigReader::add(const std::string& key, const std::string& value) {
+  for (auto& [name, said] : model_.arguments) {
+    if (name == key) {
+      said = value;
+      return;
+    }
+  }
   model_.arguments.emplace_back(key, value);
 }
 
@@ -137,7 +145,9 @@ void ConfigReader::approximate(std::string sentence) {
   if (std::find(all.begin(), all.end(), sentence) == all.end()) all.push_back(std::move(sentence));
 }
 
-void ConfigReader::remark(std::string sentence) { model_.remarks.push_back(std::move(sentence)); }
+void ConfigReader::remark(std::string sentence, std::string unless) {
+  model_.remarks.push_back({std::move(sentence), std::move(unless)});
+}
 
 std::string ConfigReader::get(std::string_view key) const {
   std::string found;
@@ -187,10 +197,16 @@ Result<HuggingFaceModel> ConfigReader::finish(const ModelType& type) {
 }
 
 std::string ConfigReader::text_of(const std::string& name, const json& value) {
-  if (value.is_boolean()) return value.get<bool>() ? "1" : "0";
   if (value.is_number_integer()) return value.dump();
   if (value.is_number()) return fmt::format("{}", value.get<double>());
   fail(fmt::format("{} must be a number, found {}", name, shown(value)));
+  return "0";
+}
+
+std::string ConfigReader::flag_of(const std::string& name, const json& value) {
+  if (value == true || value == 1) return "1";
+  if (value == false || value == 0) return "0";
+  fail(fmt::format("{} must be a boolean, found {}", name, shown(value)));
   return "0";
 }
 

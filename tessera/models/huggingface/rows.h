@@ -30,7 +30,8 @@ using Keys = std::map<std::string, std::string, std::less<>>;  // keys of ours w
 // One key of a config.json ("theirs") and the keys of our family ("ours") that it sets. If the file
 // lacks the key, its value is the default of the model type in transformers
 // (huggingface_defaults.h), or without one `otherwise` (JSON). The forms of a row are:
-//   {"n_layer", "layers"}                        a number or boolean, equal in ours
+//   {"n_layer", "layers"}                        a number, equal in ours, or a boolean if `written`
+//                                                says so
 //   {"n_inner", "ffn", "", true}                 a number; if it is null, ours is computed
 //   {"act", "", "", false, {{"\"gelu\"", "activation=gelu_erf"}, ...}}
 //                                                the allowed values (JSON), each with the keys of
@@ -84,15 +85,17 @@ class ConfigReader {
   void read(const ConfigRow& row);
   // Adds the keys of ours that a row gives for the value `found`.
   void translate(const ConfigRow& row, const json& found);
+  // Adds a key of ours, or gives it this value in place of an earlier one.
   void add(const std::string& key, const std::string& value);
   // Adds a key for planning, which there has this value in place of the exact one, and the sentence
   // that says so.
   void add_for_planning(const std::string& key, const std::string& value, std::string sentence);
   // Says that the model is not what the file asks for. A sentence is kept once.
   void approximate(std::string sentence);
-  // Says that something of the file is left out that transformers leaves out too.
-  void remark(std::string sentence);
-  // Returns the last value added for a key, which overrides earlier ones, or "".
+  // Says something of the model that is exact nevertheless: that transformers leaves it out too, or
+  // that sequences are shorter. The sentence holds unless a caller sets our key `unless`.
+  void remark(std::string sentence, std::string unless = "");
+  // Returns the value of a key, or "" if none was added.
   std::string get(std::string_view key) const;
   // Returns the value of a key of ours as a whole number of at least 1, or 0 if it is none. The
   // family reports wrong values, so readers may pass over them.
@@ -106,8 +109,10 @@ class ConfigReader {
   void name_unknown(const json& object, const std::string& inside, const Texts& known);
   // Returns the model, after naming the unknown keys of the file.
   Result<HuggingFaceModel> finish(const ModelType& type);
-  // Returns a number or boolean as the text of a key of ours. Fails for other values.
+  // Returns a number as the text of a key of ours. Fails for other values.
   std::string text_of(const std::string& name, const json& value);
+  // Returns "1" or "0" for a boolean, or for the number 1 or 0. Fails for other values.
+  std::string flag_of(const std::string& name, const json& value);
 
  private:
   const json& config_;
