@@ -374,8 +374,8 @@ class Dcp(Converting):
         self.convert(self.folder / "fsdp", llama, "--model", self.config, "--format", "hf")
 
         def convert(*arguments):
-            return subprocess.run([os.path.abspath(TESSERA), "checkpoint", "convert", *arguments], cwd=self.folder, capture_output=True, text=True,
-                                  check=False, timeout=120)
+            return subprocess.run([os.path.abspath(TESSERA), "checkpoint", "convert", *arguments], cwd=self.folder, check=False,
+                                  capture_output=True, text=True, timeout=120)
         done = convert("llama", "of_family", "--format", "tessera")
         self.assertEqual(done.returncode, 0, done.stderr)
         before = sorted(path.name for path in llama.iterdir())
