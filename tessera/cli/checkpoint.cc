@@ -209,17 +209,20 @@ Result<int> copy(const CheckpointOptions& options) {
   return print(fmt::format("{}\n", options.to));
 }
 
+constexpr int64_t kMostRows = (int64_t{1} << 31) - 1;  // of a padded vocabulary
+
 Result<int> convert_form(const CheckpointOptions& options) {
   if (options.out.empty()) {
     return invalid_input(fmt::format(
         "checkpoint convert: expected FROM and TO, what to read and the folder to write, found {}",
         options.path.empty() ? "neither" : "no TO"));
   }
-  if (options.vocabulary && (options.format != "torch_dist" || *options.vocabulary < 1)) {
-    return invalid_input(fmt::format(
-        "checkpoint convert: expected --vocabulary with --format torch_dist, and at least 1, found "
-        "{}",
-        *options.vocabulary));
+  if (options.vocabulary && (options.format != "torch_dist" || *options.vocabulary < 1 ||
+                             *options.vocabulary > kMostRows)) {
+    return invalid_input(
+        fmt::format("checkpoint convert: expected --vocabulary with --format torch_dist, from 1 to "
+                    "{}, found {}",
+                    kMostRows, *options.vocabulary));
   }
   TESSERA_TRY(const PlanningLibrary* library, planning_library("checkpoint convert"));
   TESSERA_TRY(const ConvertReport done,
@@ -286,7 +289,9 @@ void add_checkpoint(Commands& commands) {
           "checkpoint)")
       .one_of({"tessera", "dcp", "torch_dist", "hf"});
   command.option("--model", options->model,
-                 "convert: MODEL, which a folder of torch.distributed.checkpoint does not name");
+                 "convert: MODEL, which a folder of torch.distributed.checkpoint does not name "
+                 "(default: as FROM "
+                 "says)");
   command.option("--plan", options->plan,
                  "convert: a plan, for whose ranks pieces are written (default: one rank)");
   command.option("--seed", options->seed,

@@ -294,6 +294,99 @@ class Dcp(Converting):
             file.write_bytes(bytes(len(file.read_bytes())))
         self.expect_refusal(r".*/zeros/__0_0\.distcp: .*", self.changed("zeros", overwritten), *model)
 
+    def weights(self):
+        """The parameters of a model, by the names of transformers."""
+        return {key.removeprefix("/model/"): value for key, value in state_of(self.folder / "fsdp").items() if key.startswith("/model/")}
+
+    def saved(self, name, state):
+        torch.distributed.checkpoint.save(state, checkpoint_id=self.folder / name, no_dist=True)
+        return self.folder / name
+
+    def test_two_sets_of_the_models_arrays(self):
+        """Nothing says which is meant; one without some of the arrays is not meant."""
+        weights = self.weights()
+        two = self.saved("two_sets", {"ema": weights, "model": {key: value + 1 for key, value in weights.items()}})
+        self.expect_refusal(r".*/two_sets: expected one set of arrays with the model's names, found one that begins with 'ema\.' and "
+                            r"one that begins with 'model\.'", two, "--model", self.config, "--format", "hf")
+        part = self.saved("part_set", {"ema": {"model.norm.weight": weights["model.norm.weight"] + 1}, "model": weights})
+        self.convert(part, self.folder / "part_hf", "--model", self.config, "--format", "hf")
+        found = load_file(self.folder / "part_hf/model.safetensors")["model.norm.weight"]
+        self.assertTrue(torch.equal(found, weights["model.norm.weight"]))
+
+    def test_what_is_not_kept_of_an_optimizer_is_said(self):
+        weights = self.weights()
+        names = sorted(weights)
+        adam = {name: {"step": torch.tensor(3.0), "exp_avg": weights[name] * 2, "exp_avg_sq": weights[name] * 3,
+                       "max_exp_avg_sq": weights[name] * 4} for name in names}
+        groups = [{"params": names[:4], "lr": 0.5, "weight_decay": 0.25, "maximize": True},
+                  {"params": names[4:], "lr": 0.5, "weight_decay": 0.0, "maximize": True}]
+        saved = self.saved("amsgrad", {"model": weights, "optim": {"state": adam, "param_groups": groups}})
+        notes = self.convert(saved, self.folder / "amsgrad_ours", "--model", self.config)["notes"]
+        self.assertEqual(notes[1:], [
+            "its groups of parameters have 2 values of weight_decay, of which one is kept: 0.25",
+            "its optimizer had maximize, which is not kept",
+            "it has 'max_exp_avg_sq' of parameters, which is not kept: of an optimizer's states, AdamW's are"])
+        momentum = {name: {"momentum_buffer": weights[name]} for name in names}
+        saved = self.saved("sgd", {"model": weights, "optim": {"state": momentum, "param_groups": [{"params": names, "lr": 0.5}]}})
+        notes = self.convert(saved, self.folder / "sgd_ours", "--model", self.config)["notes"]
+        self.assertRegex(notes[1], r"it has no state of AdamW: .*")
+        self.assertEqual(notes[2:], ["it has 'momentum_buffer' of parameters, which is not kept: of an optimizer's states, AdamW's are"])
+
+    def test_a_tied_head_is_written_twice(self):
+        config = self.write_config("tied.json", tie_word_embeddings=True)
+        weights = self.weights()
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+        names = sorted(set(weights) - {"lm_head.weight"})
+        adam = {name: {"step": torch.tensor(3.0), "exp_avg": weights[name] * 2, "exp_avg_sq": weights[name] * 3} for name in names}
+        saved = self.saved("tied", {"model": weights, "optim": {"state": adam, "param_groups": [{"params": names, "lr": 0.5}]}})
+        self.convert(saved, self.folder / "tied_ours", "--model", config)
+        self.convert(self.folder / "tied_ours", self.folder / "tied_back", "--model", config)
+        found, right = state_of(self.folder / "tied_back"), state_of(saved)
+        self.assertEqual([key for key in found if key.startswith("/optim/state") and "lm_head" in key], [])
+        for key, value in right.items():
+            if isinstance(value, torch.Tensor):
+                self.assertTrue(torch.equal(found[key], value), key)
+        self.assertEqual(found["/optim/param_groups/0/params"], names)
+
+    def test_a_checkpoint_with_more_layers_than_the_model(self):
+        ours = self.folder / "more_layers"
+        self.convert(self.folder / "fsdp", ours, "--model", self.config)
+        less = self.write_config("less.json", num_hidden_layers=1)
+        refusal = r".*: 'blocks\.1\..*': expected only arrays of the model, found float32 of shape \[.*\]"
+        for form in ("dcp", "hf", "torch_dist"):
+            self.expect_refusal(refusal, ours, "--model", less, "--format", form)
+        done = self.run_tessera("export", ours, "--to", "hf", "--model", less, "--out", self.folder / "exported")
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertRegex(done.stderr, rf"^tessera: {refusal}\n$")
+        self.assertFalse((self.folder / "exported").exists())
+
+    def test_the_vocabulary_has_bounds(self):
+        ours = self.folder / "bounds"
+        self.convert(self.folder / "fsdp", ours, "--model", self.config)
+        for rows in (0, 1 << 31, 1 << 62):
+            self.expect_refusal(rf"checkpoint convert: expected --vocabulary with --format torch_dist, from 1 to 2147483647, found {rows}",
+                                ours, "--model", self.config, "--format", "torch_dist", "--vocabulary", rows)
+        done = self.run_tessera("checkpoint", "convert", ours, self.folder / "refused", "--format", "torch_dist", "--vocabulary", 10**20)
+        self.assertEqual((done.returncode, done.stderr.count("\n")), (2, 1), done.stderr)
+
+    def test_folders_by_the_name_of_a_family_and_onto_themselves(self):
+        llama = self.folder / "llama"
+        self.convert(self.folder / "fsdp", llama, "--model", self.config, "--format", "hf")
+
+        def convert(*arguments):
+            return subprocess.run([os.path.abspath(TESSERA), "checkpoint", "convert", *arguments], cwd=self.folder, check=False,
+                                  capture_output=True, text=True, timeout=120)
+        done = convert("llama", "of_family", "--format", "tessera")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        before = sorted(path.name for path in llama.iterdir())
+        for target, found in (("llama", "FROM itself"), ("fsdp", "a folder of torch\\.distributed\\.checkpoint")):
+            done = convert("llama", target, "--format", "tessera")
+            self.assertEqual(done.returncode, 2)
+            self.assertRegex(done.stderr, rf"^tessera: {target}: expected a TO of its own, found {found}\n$")
+        done = convert("of_family", "llama", "--format", "tessera")
+        self.assertEqual((done.returncode, done.stderr), (2, "tessera: llama: expected a TO of its own, found a Hugging Face folder\n"))
+        self.assertEqual(sorted(path.name for path in llama.iterdir()), before)
+
     def test_a_foreign_class_is_not_called(self):
         ran = self.folder / "ran"
 

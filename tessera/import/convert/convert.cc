@@ -12,6 +12,7 @@
 #include "tessera/import/convert/dcp_write.h"
 #include "tessera/import/convert/plan_pieces.h"
 #include "tessera/import/convert/state.h"
+#include "tessera/import/dcp/source.h"
 #include "tessera/import/huggingface/folder.h"
 #include "tessera/state/checkpoint.h"
 #include "tessera/state/shares.h"
@@ -118,8 +119,8 @@ Result<ConvertReport> write_checkpoint(const TrainingState& state, const Convert
   done.tensors = std::ssize(manifest.tensors);
   done.bytes = manifest.bytes();
   if (!state.has_optimizer) {
-    done.notes.emplace_back(
-        "it has no state of an optimizer: a run begins from it by weights = \"" + path + "\"");
+    done.notes.emplace_back("it has no state of AdamW: a run begins from it by weights = \"" +
+                            path + "\"");
   }
   return done;
 }
@@ -141,9 +142,21 @@ Result<ConvertReport> write_huggingface(const TrainingState& state, const Conver
   return done;
 }
 
+// Checks that nothing else is where the result is to be.
+Status check_target(const ConvertRequest& request) {
+  std::error_code error;
+  const char* found = std::filesystem::equivalent(request.from, request.to, error) ? "FROM itself"
+                      : is_huggingface_folder(request.to) ? "a Hugging Face folder"
+                      : dcp::is_dcp(request.to) ? "a folder of torch.distributed.checkpoint"
+                                                : nullptr;
+  if (found == nullptr) return {};
+  return invalid_input(fmt::format("{}: expected a TO of its own, found {}", request.to, found));
+}
+
 }  // namespace
 
 Result<ConvertReport> convert_checkpoint(const ConvertRequest& request) {
+  TESSERA_TRY_VOID(check_target(request));
   TESSERA_TRY(const TrainingState state, open_state(request.from, request.model));
   const std::string format = !request.format.empty()     ? request.format
                              : state.format == "tessera" ? "dcp"
@@ -159,6 +172,7 @@ Result<ConvertReport> convert_checkpoint(const ConvertRequest& request) {
   done.from = state.format;
   done.to = format;
   done.step = state.step;
+  if (format != "hf") done.notes.insert(done.notes.end(), state.notes.begin(), state.notes.end());
   return done;
 }
 

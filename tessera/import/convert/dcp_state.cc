@@ -32,6 +32,7 @@ struct Parts {
   std::vector<std::pair<std::string, std::vector<double>>> settings;
   std::optional<int64_t> vocabulary_rows;
   std::string unread_optimizer;
+  std::vector<std::string> notes;
 };
 
 // ---- state_dicts of PyTorch
@@ -46,8 +47,10 @@ std::set<std::string> names_of(const std::vector<TensorView>& views) {
 // Returns what stands before the names of the arrays that end so, for the most of the model's
 // arrays; nothing if there is none. A state_dict may have the module's arrays under a name of its
 // own, and the optimizer's under another: "model." + name, "optim.state." + name + ".exp_avg".
-std::optional<std::string> prefix_of(const TensorSource& source, const std::set<std::string>& names,
-                                     std::string_view end) {
+// Errors (invalid input): two prefixes have as many, so that nothing says which is meant.
+Result<std::optional<std::string>> prefix_of(const TensorSource& source,
+                                             const std::set<std::string>& names,
+                                             std::string_view end) {
   std::map<std::string, int64_t> counts;
   for (const SourceArray& array : source.arrays()) {
     if (!array.name.ends_with(end)) continue;
@@ -63,7 +66,66 @@ std::optional<std::string> prefix_of(const TensorSource& source, const std::set<
       std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) {
         return std::pair(a.second, b.first.size()) < std::pair(b.second, a.first.size());
       });
-  return best == counts.end() ? std::nullopt : std::optional(best->first);
+  if (best == counts.end()) return std::optional<std::string>();
+  const auto other = std::find_if(counts.begin(), counts.end(), [&](const auto& one) {
+    return one.second == best->second && one.first != best->first;
+  });
+  // A single name may be the end of another one of the same model.
+  if (other != counts.end() && best->second == std::ssize(names)) {
+    return invalid_input(
+        fmt::format("{}: expected one set of arrays with the model's names{}, found one that "
+                    "begins with '{}' and one "
+                    "that begins with '{}'",
+                    source.where(), end.empty() ? "" : fmt::format(" and '{}'", end),
+                    short_line(best->first), short_line(other->first)));
+  }
+  return std::optional(best->first);
+}
+
+// Returns what is behind the names of the model's arrays in those of other arrays, and is no state
+// that is read.
+std::set<std::string> unread_states(const TensorSource& source, const std::set<std::string>& names,
+                                    const std::vector<std::string>& read) {
+  std::set<std::string> unread;
+  for (const SourceArray& array : source.arrays()) {
+    const size_t end = array.name.rfind('.');
+    if (end == std::string::npos) continue;
+    const std::string state = array.name.substr(end + 1);
+    if (std::find(read.begin(), read.end(), state) != read.end()) continue;
+    for (size_t at = 0; at < end;) {
+      if (names.contains(array.name.substr(at, end - at))) unread.insert(state);
+      at = array.name.find('.', at) + 1;
+    }
+  }
+  return unread;
+}
+
+// Adds the settings of AdamW, and notes of those that are not read.
+void add_settings(const dcp::DcpSource& source, Parts& parts) {
+  const auto numbers = [&](const std::string& object) {
+    const auto value = source.object(object);
+    return value ? value->numbers({}) : std::vector<double>();
+  };
+  for (const AdamSetting& setting : adam_settings()) {
+    std::set<std::vector<double>> values;
+    for (const std::string& object : source.objects()) {
+      if (!object.ends_with(fmt::format(".{}", setting.theirs))) continue;
+      const std::vector<double> found = numbers(object);
+      if (found.size() != setting.ours.size()) continue;
+      if (values.empty()) parts.settings.emplace_back(setting.theirs, found);
+      values.insert(found);
+    }
+    if (values.size() > 1) {
+      parts.notes.push_back(fmt::format(
+          "its groups of parameters have {} values of {}, of which one is kept: {}", values.size(),
+          setting.theirs, fmt::join(parts.settings.back().second, ", ")));
+    }
+  }
+  for (const std::string& object : source.objects()) {
+    if (!object.ends_with(".maximize") || numbers(object) != std::vector<double>{1}) continue;
+    parts.notes.emplace_back("its optimizer had maximize, which is not kept");
+    break;
+  }
 }
 
 // Returns the steps done, which PyTorch keeps for each parameter.
@@ -92,13 +154,13 @@ Result<std::optional<int64_t>> steps_of(const TensorSource& source, const std::s
 
 Result<Parts> find_parts(const Source& source, const std::set<std::string>& names) {
   Parts parts;
-  const auto begin = prefix_of(*source, names, "");
+  TESSERA_TRY(const auto begin, prefix_of(*source, names, ""));
   if (!begin) return parts;
   std::set<std::string> optimizer;
   std::vector<std::string> ends{"step"};
   for (const AdamState& adam : kAdamStates) ends.emplace_back(adam.theirs);
   for (const std::string& name : ends) {
-    const auto found = prefix_of(*source, names, "." + name);
+    TESSERA_TRY(const auto found, prefix_of(*source, names, "." + name));
     if (!found) continue;
     for (const SourceArray& array : source->arrays()) {
       if (array.name.starts_with(*found) && array.name.ends_with("." + name))
@@ -115,15 +177,11 @@ Result<Parts> find_parts(const Source& source, const std::set<std::string>& name
   parts.parameters = [source, begin, optimizer]() -> Result<std::unique_ptr<TensorSource>> {
     return part_of(source, *begin, "", optimizer);
   };
-  for (const AdamSetting& setting : adam_settings()) {
-    for (const std::string& object : source->objects()) {
-      if (!object.ends_with(fmt::format(".{}", setting.theirs))) continue;
-      const auto value = source->object(object);
-      const std::vector<double> numbers = value ? value->numbers({}) : std::vector<double>();
-      if (numbers.size() == setting.ours.size())
-        parts.settings.emplace_back(setting.theirs, numbers);
-      break;
-    }
+  add_settings(*source, parts);
+  for (const std::string& state : unread_states(*source, names, ends)) {
+    parts.notes.push_back(fmt::format(
+        "it has '{}' of parameters, which is not kept: of an optimizer's states, AdamW's are",
+        short_line(state)));
   }
   return parts;
 }
@@ -292,6 +350,7 @@ Result<TrainingState> open_dcp_state(const std::string& path, const std::string&
   state.settings = std::move(parts.settings);
   state.vocabulary_rows = parts.vocabulary_rows;
   state.unread_optimizer = std::move(parts.unread_optimizer);
+  state.notes = std::move(parts.notes);
   state.tensors = std::move(joined);
   return state;
 }

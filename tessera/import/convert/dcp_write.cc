@@ -247,7 +247,13 @@ constexpr const char* kConfigText =
 
 Result<ConvertReport> write_dcp(const TrainingState& state, const ConvertRequest& request) {
   TESSERA_TRY(const PlanPieces held, pieces_of(request.plan, state.model_text));
-  TESSERA_TRY(const std::vector<StatePart> parts, parts_of(state));
+  TESSERA_TRY(std::vector<StatePart> parts, parts_of(state));
+  // The optimizer has each parameter once, the module's state_dict also the copies.
+  const std::vector<ArrayEntry> parameters = parts.front().arrays.entries;
+  TESSERA_TRY(const std::vector<TensorView> tied, tied_views(state.model));
+  std::vector<TensorView> views = parts.front().arrays.views;
+  views.insert(views.end(), tied.begin(), tied.end());
+  TESSERA_TRY(parts.front().arrays, huggingface_arrays(std::move(views), *state.tensors));
   std::vector<ArrayEntry> entries;
   decltype(dcp::Metadata::paths) paths;
   std::vector<size_t> firsts;
@@ -267,7 +273,7 @@ Result<ConvertReport> write_dcp(const TrainingState& state, const ConvertRequest
   }
   const size_t steps = entries.size();
   if (state.has_optimizer) {
-    for (const ArrayEntry& entry : parts.front().arrays.entries) {
+    for (const ArrayEntry& entry : parameters) {
       entries.push_back({fmt::format("optim.state.{}.step", entry.name), DType::kFloat32, {}});
       paths[entries.back().name] = {"optim", "state", entry.name, "step"};
     }
@@ -291,7 +297,7 @@ Result<ConvertReport> write_dcp(const TrainingState& state, const ConvertRequest
     add("params", [&](PickleWriter& out) {
       out.empty_list();
       out.mark();
-      for (const ArrayEntry& entry : parts.front().arrays.entries) out.text(entry.name);
+      for (const ArrayEntry& entry : parameters) out.text(entry.name);
       out.append_all();
     });
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -38,6 +39,7 @@ Result<TrainingState> open_checkpoint_state(const std::string& path, const std::
   state.format = "tessera";
   state.model_text = text.empty() ? source->manifest().model : text;
   TESSERA_TRY(state.model, build_model(state.model_text, 1));
+  TESSERA_TRY_VOID(check_no_others(*source, state.model));
   state.step = source->manifest().step;
   state.seed = source->manifest().seed;
   for (const SourceArray& array : source->arrays()) {
@@ -61,7 +63,8 @@ Result<TrainingState> open_checkpoint_state(const std::string& path, const std::
 Result<TrainingState> open_huggingface_state(const std::string& path, const std::string& text) {
   TrainingState state;
   state.format = "hf";
-  state.model_text = text.empty() ? path : text;
+  // The file is no name of a family or of a published model, as its folder's may be.
+  state.model_text = text.empty() ? (std::filesystem::path(path) / "config.json").string() : text;
   TESSERA_TRY(state.model, build_model(state.model_text, 1));
   TESSERA_TRY(state.tensors, open_huggingface(path, state.model));
   TESSERA_TRY(state.theirs, open_safetensors(huggingface_weights(path)));

@@ -48,6 +48,7 @@ struct TrainingState {
   std::optional<int64_t> vocabulary_rows;  // of the padded vocabulary, in a torch_dist folder
   // Numbers of the optimizer that it states, by PyTorch's names: {"lr", {0.001}}, {"betas", ...}.
   std::vector<std::pair<std::string, std::vector<double>>> settings;
+  std::vector<std::string> notes;  // sentences that say what of its optimizer is not read
 };
 
 // Returns the settings as keys of a run file, one a line.

@@ -6,6 +6,7 @@
 #include <array>
 #include <filesystem>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "tessera/base/json_text.h"
@@ -292,6 +293,33 @@ Status add_copies(const Model& model, const std::string& config, std::vector<Ten
 
 }  // namespace
 
+Result<std::vector<TensorView>> tied_views(const Model& model) {
+  TESSERA_TRY(const Call spec, parse_call(model.spec));
+  TESSERA_TRY(const std::vector<TensorView> views, huggingface_views(model));
+  std::vector<TensorView> tied;
+  for (const HuggingFaceFiles::Copy& copy : huggingface_files(model)->copies) {
+    if (copy.key.empty() || value_of(spec.arguments, copy.key) != "1") continue;
+    for (const TensorView& view : views) {
+      if (view.arrays != std::vector<std::string>{copy.original}) continue;
+      tied.push_back(view);
+      tied.back().arrays = {copy.name};
+    }
+  }
+  return tied;
+}
+
+Status check_no_others(const TensorSource& source, const Model& model) {
+  std::set<std::string_view> names;
+  for (const Tensor& tensor : model.graph.tensors()) names.insert(tensor.name);
+  for (const SourceArray& array : source.arrays()) {
+    if (array.name.starts_with("optimizer.") || names.contains(array.name)) continue;
+    return invalid_input(fmt::format(
+        "{}: '{}': expected only arrays of the model, found {} of shape [{}]", source.where(),
+        array.name, dtype_name(array.dtype), fmt::join(array.shape, ", ")));
+  }
+  return {};
+}
+
 Result<HuggingFaceArrays> huggingface_arrays(std::vector<TensorView> views,
                                              const TensorSource& source) {
   HuggingFaceArrays out{std::move(views), {}, {}};
@@ -360,6 +388,8 @@ Status check_file(const std::string& spec) {
 Result<ExportedWeights> export_huggingface(const WeightsRequest& request) {
   TESSERA_TRY_VOID(check_file(request.model));
   TESSERA_TRY(const auto source, open_source(request.weights));
+  TESSERA_TRY(const Model model, build_model(request.model, 1));
+  TESSERA_TRY_VOID(check_no_others(*source, model));
   return export_huggingface(*source, nullptr, request.model, request.out);
 }
 

@@ -41,6 +41,14 @@ Result<ExportedWeights> export_huggingface(const WeightsRequest& request);
 Result<ExportedWeights> export_huggingface(const TensorSource& source, const TensorSource* theirs,
                                            const std::string& model, const std::string& out);
 
+// Returns views of the arrays that a state_dict has as copies of other arrays, because the model uses
+// one for both names: a tied head.
+Result<std::vector<TensorView>> tied_views(const Model& model);
+
+// Checks that the model has every array of a source but the states of an optimizer. Errors (invalid
+// input): it lacks one, so that the source is of another model.
+Status check_no_others(const TensorSource& source, const Model& model);
+
 // Hugging Face's arrays that our parameters make.
 struct HuggingFaceArrays {
   std::vector<TensorView> views;          // of our parameters
