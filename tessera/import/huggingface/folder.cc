@@ -388,8 +388,6 @@ Status check_file(const std::string& spec) {
 Result<ExportedWeights> export_huggingface(const WeightsRequest& request) {
   TESSERA_TRY_VOID(check_file(request.model));
   TESSERA_TRY(const auto source, open_source(request.weights));
-  TESSERA_TRY(const Model model, build_model(request.model, 1));
-  TESSERA_TRY_VOID(check_no_others(*source, model));
   return export_huggingface(*source, nullptr, request.model, request.out);
 }
 
@@ -405,6 +403,7 @@ Result<ExportedWeights> export_huggingface(const TensorSource& source, const Ten
   ExportedWeights report;
   for (const TensorView& view : views) report.parameters += product(view.shape);
   TESSERA_TRY(HuggingFaceArrays arrays, huggingface_arrays(views, source));
+  TESSERA_TRY_VOID(check_no_others(source, model));
   const SourceArray* narrow =
       theirs == nullptr ? nullptr : theirs->find(arrays.entries.front().name);
   const DType dtype = narrow == nullptr ? arrays.entries.front().dtype : narrow->dtype;
