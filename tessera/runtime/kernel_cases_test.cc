@@ -353,13 +353,6 @@ std::vector<Case> general_cases() {
          return g.op1("op", "dropout", {parameter(g, "x", {kB, kS, kF}, t)},
                       {{"p", 0.3}, {"key", std::string("drop")}});
        }},
-      {"dropout_within",
-       [](auto& g, DType t) {
-         return g.op1("op", "dropout", {parameter(g, "x", {kB, kS, kF}, t)},
-                      {{"p", 0.5},
-                       {"key", std::string("drop")},
-                       {"within", std::string("b=1/6/3 f=2/9/1")}});
-       }},
       {"cross_entropy",
        [](auto& g, DType t) {
          const auto targets = g.input("targets", {kB, kS}, DType::kInt64);
@@ -600,12 +593,12 @@ std::vector<Case> general_cases() {
                        {"seed", 5},
                        {"norm_bias", 1.0}});
        }},
-      {"spmm_of_a_vector",
+      {"spmm_mean",
        [](auto& g, DType t) {
          const std::vector<TensorId> edges = {g.input("segments_begin", {kS}, DType::kInt64),
                                               g.input("end", {kS}, DType::kInt64),
                                               g.input("columns", {{"e", 9}}, DType::kInt64)};
-         return g.op1("op", "spmm", {edges[0], edges[1], edges[2], parameter(g, "x", {kV}, t)},
+         return g.op1("op", "spmm", {edges[0], edges[1], edges[2], parameter(g, "x", {kV, kH}, t)},
                       {{"reduce", std::string("mean")}});
        }},
       {"spmm_of_strides",
@@ -645,7 +638,7 @@ std::vector<Case> general_cases() {
        }},
       {"window_mask_in_another_order",
        [](auto& g, DType t) {
-         const auto x = parameter(g, "x", {{"kv", 7}, kB, {"seq", 7}}, t);
+         const auto x = parameter(g, "x", {kB, {"seq", 7}, kN, {"kv", 7}}, t);
          return g.op1("op", "causal_mask", {x},
                       {{"order", std::string("zigzag:4")}, {"window", int64_t{3}}, {"gradient", int64_t{1}}});
        }},

@@ -65,6 +65,8 @@ void Others::add_updates() {
   g.op1("filled", "fill", {},
         {{"dims", std::string("a=3 b=4")}, {"value", 0.3}, {"dtype", name(type)}});
   g.op1("largest", "reduce_max", {p}, text("dims", "b"));
+  g.op1("dropped", "dropout", {p},
+        {{"p", 0.5}, {"key", std::string("key")}, {"within", std::string("a=1/6/3 b=2/9/1")}});
   g.op1("collected", "collect", {p}, text("dim", "a"));
   g.op1("codes", "code_ids", {p});
   g.op1("carried", "carry", {p, gradient}, {{"keep", 0.9}, {"factor", 0.5}, {"offset", 0.1}});

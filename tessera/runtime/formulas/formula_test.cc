@@ -20,6 +20,7 @@ using testing::Case;
 using testing::cases;
 using testing::fill_inputs;
 using testing::fill_others;
+using testing::large_cases;
 using testing::other_kinds;
 using testing::relative_error;
 using testing::Workspace;
@@ -102,6 +103,10 @@ TEST_P(Formulas, PiecesMakeTheWhole) {
 
 INSTANTIATE_TEST_SUITE_P(All, Formulas, ::testing::ValuesIn(cases()),
                          [](const auto& one) { return std::string(one.param.name); });
+
+TEST(Formulas, OfLargeOpsEqualTheKernelsOfTheProcessor) {
+  for (const Case& one : large_cases()) expect_equal(Filled::of(one, DType::kFloat64), 1e-11);
+}
 
 TEST(Formulas, OfOtherKindsEqualTheKernelsOfTheProcessor) {
   expect_equal(Filled::of_others(DType::kFloat64), 1e-12);

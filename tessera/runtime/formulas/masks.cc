@@ -26,11 +26,10 @@ Values causal_mask(const Call& c) {
   const at::Tensor seen =
       visible_pairs(c.op(), c.interval("seq"), c.interval("kv"), /*late=*/0, x);
   if (!seen.defined()) return {x};
-  const int64_t seq = c.dim(0, "seq"), kv = c.dim(0, "kv");
-  std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
-  shape[static_cast<size_t>(seq)] = x.size(seq);
-  shape[static_cast<size_t>(kv)] = x.size(kv);
-  return {masked(c, (seq < kv ? seen : seen.t()).reshape(shape), x)};
+  std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);  // keys are the last dim
+  shape[static_cast<size_t>(c.dim(0, "seq"))] = seen.size(0);
+  shape.back() = seen.size(1);
+  return {masked(c, seen.reshape(shape), x)};
 }
 
 Values segment_mask(const Call& c) {

@@ -173,9 +173,6 @@ class Edges {
   at::Tensor used_, multiplier_, offset_;     // where edges are sampled
 };
 
-// Returns a matrix; a vector is one of one column.
-at::Tensor matrix(const at::Tensor& x) { return x.dim() == 1 ? x.unsqueeze(-1) : x; }
-
 // Calls f(begin, size) for the features, some at a time.
 template <class F>
 void each_part(int64_t features, int64_t at_once, const F& f) {
@@ -184,7 +181,7 @@ void each_part(int64_t features, int64_t at_once, const F& f) {
 }
 
 Values spmm(const Call& c) {
-  const at::Tensor x = matrix(c.in(3));
+  const at::Tensor x = c.in(3);
   const Edges edges(c, x.size(0), x.scalar_type());
   std::vector<at::Tensor> made;
   const int64_t elements = x.numel() + c.in(0).size(0) * x.size(1) + edges.count();
@@ -194,12 +191,11 @@ Values spmm(const Call& c) {
               if (c.has(4)) of_edge = of_edge * c.in(4).unsqueeze(-1);
               made.push_back(edges.gather(of_edge));
             });
-  const at::Tensor y = at::cat(made, 1);
-  return {c.in(3).dim() == 1 ? y.squeeze(-1) : y};
+  return {at::cat(made, 1)};
 }
 
 Values spmm_grad(const Call& c) {
-  const at::Tensor dy = matrix(c.in(3));
+  const at::Tensor dy = c.in(3);
   const int64_t sources = c.output_size(0, 0);
   const Edges edges(c, sources, dy.scalar_type());
   std::vector<at::Tensor> made;
@@ -211,12 +207,11 @@ Values spmm_grad(const Call& c) {
               made.push_back(at::zeros({sources, size}, dy.options())
                                  .index_add(0, edges.columns, of_edge));
             });
-  const at::Tensor dx = at::cat(made, 1);
-  return {c.in(3).dim() == 1 ? dx.squeeze(-1) : dx};
+  return {at::cat(made, 1)};
 }
 
 Values spmm_grad_values(const Call& c) {
-  const at::Tensor x = matrix(c.in(3)), dy = matrix(c.in(4));
+  const at::Tensor x = c.in(3), dy = c.in(4);
   const Edges edges(c, x.size(0), dy.scalar_type());
   at::Tensor sum = at::zeros({edges.count()}, dy.options());
   each_part(x.size(1), edges.features_at_once(x.size(1), x.numel() + dy.numel() + edges.count()),
