@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "dropped_waits.h"
+#include "formula_runs.h"
 #include "matrix_cases.h"
 #include "tessera/runtime/session.h"
 #include "tessera/test/source_dir.h"
@@ -60,6 +61,12 @@ TEST(OnTestDevice, FormulasEqualTheSerialRunOfTheProcessor) {
     const auto report = verified(plan, "test(kernels=formulas)");
     ASSERT_TRUE(report) << report.error().message;
     EXPECT_TRUE(report->ok) << plan << ": " << report->why;
+  }
+}
+
+TEST(OnTestDevice, FormulasOfMixturesDropoutAndTablesEqualTheSerialRunOfTheProcessor) {
+  for (const FormulaRun& run : formula_runs()) {
+    if (run.quick) expect_equal_to_serial(run);
   }
 }
 
