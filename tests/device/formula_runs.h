@@ -9,9 +9,9 @@ namespace tessera {
 
 struct FormulaRun {
   std::string model;
-  std::string plan;  // a recipe call, or the text of a plan file
-  std::string optimizer = "adamw";      // as in `verify --optimizer`
-  std::string precision = "float64";    // in which both runs compute
+  std::string plan;                   // a recipe call, or the text of a plan file
+  std::string optimizer = "adamw";    // as in `verify --optimizer`
+  std::string precision = "float64";  // in which both runs compute
   bool quick = false;
 };
 // Returns runs that reach mixtures of experts, tables, dropout, optimizers and loss scales.
