@@ -7,6 +7,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/runtime/formulas/call.h"
+#include "tessera/runtime/formulas/merge.h"
 #include "tessera/runtime/kernels/family.h"
 #include "tessera/runtime/kernels/table_rows.h"
 #include "tessera/runtime/kernels/tensor.h"
@@ -55,13 +56,20 @@ at::Tensor merged_results(const at::Tensor& before, const at::Tensor& lse_before
   return part(before, lse_before) + part(made, lse_made);
 }
 
-void write(const at::Tensor& to, const at::Tensor& value, bool add, Combiner combiner) {
-  const at::Tensor made = value.expand(to.sizes());
-  if (!add) {
-    to.copy_(made);
-    return;
-  }
-  const at::Tensor before = widened(to);
+// Prepares what a call without elements writes: the combiner's identity, unless it adds.
+Kernel prepare_identities(const KernelCall& call) {
+  return [call] {
+    for (size_t i = 0; i < call.outputs.size(); ++i) {
+      if (call.add[i] || call.outputs[i].empty()) continue;
+      tensor_of(call.outputs[i]).fill_(identity(call.op->annotation.outputs[i].combiner));
+    }
+  };
+}
+
+}  // namespace
+
+void merge_into(const at::Tensor& to, const at::Tensor& part, Combiner combiner) {
+  const at::Tensor made = part.expand(to.sizes()), before = widened(to);
   switch (combiner) {
     case Combiner::kSum: to.copy_(before + made); return;
     case Combiner::kMax: to.copy_(at::maximum(before, made.to(before.scalar_type()))); return;
@@ -71,8 +79,6 @@ void write(const at::Tensor& to, const at::Tensor& value, bool add, Combiner com
   }
   TESSERA_CHECK(false, "weighted parts are merged by the kind's kernel");
 }
-
-}  // namespace
 
 Call::Call(const KernelCall& call) : call_(call) {}
 
@@ -129,11 +135,15 @@ bool has_formula(const Op& op) {
 }
 
 Kernel prepare_chosen(const KernelCall& call) {
+  const auto empty = [](const Array& array) { return array.empty(); };
+  const auto away = [](const Array& array) { return !array.place.is_processor(); };
   // Without elements to compute there are only identities to write, which formulas know nothing of.
-  const bool nothing =
-      call.box.empty() || std::all_of(call.outputs.begin(), call.outputs.end(),
-                                      [](const Array& output) { return output.empty(); });
-  if (!call.context->formulas || nothing || !has_formula(*call.op)) return prepare_kernel(call);
+  const bool nothing = call.box.empty() || std::ranges::all_of(call.outputs, empty);
+  const bool accelerated = std::ranges::any_of(call.outputs, away);
+  if (accelerated && nothing) return prepare_identities(call);
+  TESSERA_CHECK(!accelerated || has_formula(*call.op), "no formula for kind {}", call.op->kind);
+  const bool chosen = call.context->formulas && !nothing && has_formula(*call.op);
+  if (!accelerated && !chosen) return prepare_kernel(call);
   const auto found = registry().find(call.op->kind);
   return [call, value = found->second.value] {
     const Values made = value(Call(call));
@@ -146,8 +156,12 @@ Kernel prepare_chosen(const KernelCall& call) {
         to.copy_(merged_results(widened(to), tensor_of(call.outputs[i + 1]), made[i], made[i + 1]));
         continue;
       }
-      write(tensor_of(call.outputs[i]), made[i], call.add[i],
-            call.op->annotation.outputs[i].combiner);
+      const at::Tensor to = tensor_of(call.outputs[i]);
+      if (call.add[i]) {
+        merge_into(to, made[i], call.op->annotation.outputs[i].combiner);
+      } else {
+        to.copy_(made[i].expand(to.sizes()));
+      }
     }
   };
 }
