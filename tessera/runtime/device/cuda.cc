@@ -63,6 +63,11 @@ Status load() {
   return {};
 }
 
+const Status& loaded() {
+  static const Status status = load();
+  return status;
+}
+
 // Names the GPU of a rank: the same name on two ranks means the same GPU.
 std::string gpu_name(int index) {
   std::array<char, 256> host{};
@@ -97,8 +102,7 @@ void configure() {
 }  // namespace
 
 Status cuda_missing() {
-  static const Status loaded = load();
-  TESSERA_TRY_VOID(loaded);
+  TESSERA_TRY_VOID(loaded());
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (driver == nullptr) return missing("a driver of NVIDIA (libcuda.so.1)", "none");
   dlclose(driver);
@@ -108,6 +112,8 @@ Status cuda_missing() {
     return missing("a GPU that the driver shows", "none");
   return {};
 }
+
+bool cuda_is_loaded() { return loaded().has_value() && c10::impl::hasDeviceGuardImpl(kType); }
 
 Result<std::unique_ptr<Device>> cuda_device(int number, bool through_host) {
   configure();

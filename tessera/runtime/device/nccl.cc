@@ -88,8 +88,7 @@ class NcclCommunicator final : public comm::Communicator {
   }
   void barrier() override { world_.barrier(); }
   void abort(const std::string& reason) override { world_.abort(reason); }
-  const comm::Counters& counters() const override { return counters_; }
-  void reset_counters() override { counters_ = {}; }
+  comm::Counters& counters() override { return world_.counters(); }
 
   Handle issue(int group, std::vector<Item> items, const comm::Label& label) override {
     Link& link = links_.at(groups_.at(group));
@@ -99,7 +98,7 @@ class NcclCommunicator final : public comm::Communicator {
     const Traffic sent = comm::bucket_traffic(whats, link.me);
     return begin(
         link, label, [&] { move(link, items); },
-        [this, items, sent] { comm::add_traffic(items, sent, counters_); });
+        [this, items, sent] { comm::add_traffic(items, sent, counters()); });
   }
   Handle issue_send(int to, int64_t /*tag*/, DType dtype, ArrayView from,
                     const comm::Label& label) override {
@@ -111,8 +110,8 @@ class NcclCommunicator final : public comm::Communicator {
           if (bytes > 0) send(link, 1, flat(dtype, {{&from, from.box}}));
         },
         [this, bytes] {
-          counters_.point_to_point.bytes += bytes;
-          counters_.point_to_point.messages += bytes > 0 ? 1 : 0;
+          counters().point_to_point.bytes += bytes;
+          counters().point_to_point.messages += bytes > 0 ? 1 : 0;
         });
   }
   Handle issue_recv(int from, int64_t /*tag*/, DType dtype, ArrayView into,
@@ -468,7 +467,6 @@ class NcclCommunicator final : public comm::Communicator {
   std::map<int, std::vector<int>> groups_;  // members by the number that group() returned
   std::map<Handle, Call> calls_;            // under way
   Handle next_ = 0;
-  comm::Counters counters_;
 };
 
 // Checks that each receiver expects the messages of a sender in the order in which they are sent,

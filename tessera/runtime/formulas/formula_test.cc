@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tessera/base/text.h"
+#include "tessera/runtime/device/device.h"
 #include "tessera/runtime/test_kernel_cases.h"
 #include "tessera/test/source_dir.h"
 
@@ -47,6 +48,34 @@ TEST_P(Formulas, EqualTheKernelsOfTheProcessor) {
 
 TEST_P(Formulas, EqualThemInSixteenBits) {
   expect_equal(build_graph(GetParam(), DType::kBFloat16, true), GetParam().high, 2e-2);
+}
+
+// The stand-in computes by the processor's own functions, so the bits are the same; it refuses what a
+// GPU refuses.
+TEST_P(Formulas, RunOnAnAccelerator) {
+  const auto device = device::open("stand-in");
+  ASSERT_TRUE(device) << device.error().message;
+  for (const DType dtype : {DType::kFloat64, DType::kBFloat16}) {
+    const Graph graph = build_graph(GetParam(), dtype, true);
+    Workspace expected(graph), found(graph);
+    for (Workspace* each : {&expected, &found}) {
+      fill_inputs(*each, GetParam().high);
+      each->context().formulas = true;
+    }
+    found.use(device->get());
+    for (const Op& op : graph.ops()) {
+      expected.run(op);
+      if (kernels::has_formula(op)) {
+        for (const TensorId id : op.inputs) found.set(id, expected.get(id));
+        ASSERT_NO_THROW(found.run(op)) << op.kind;
+      }
+      for (const TensorId id : op.outputs) {
+        if (kernels::has_formula(op)) {
+          EXPECT_EQ(found.get(id), expected.get(id)) << op.kind << " " << graph.tensor(id).name;
+        }
+      }
+    }
+  }
 }
 
 TEST_P(Formulas, PiecesMakeTheWhole) {
