@@ -19,7 +19,9 @@ const std::map<std::string_view, Formula>& registry() {
   static const std::map<std::string_view, Formula> all = [] {
     std::map<std::string_view, Formula> kinds;
     for (const auto family : {elementwise_formulas(), row_formulas(), product_formulas(),
-                              lookup_formulas(), update_formulas()}) {
+                              lookup_formulas(), update_formulas(), mask_formulas(),
+                              mixture_formulas(), random_formulas(), row_update_formulas(),
+                              sparse_formulas()}) {
       for (const Formula& formula : family) kinds.emplace(formula.kind, formula);
     }
     return kinds;
@@ -82,7 +84,13 @@ void merge_into(const at::Tensor& to, const at::Tensor& part, Combiner combiner)
 
 Call::Call(const KernelCall& call) : call_(call) {}
 
-at::Tensor Call::in(size_t i) const { return widened(tensor_of(call_.inputs[i])); }
+at::Tensor Call::in(size_t i) const { return widened(stored(i)); }
+at::Tensor Call::stored(size_t i) const { return tensor_of(call_.inputs[i]); }
+at::Tensor Call::updated(size_t i) const {
+  const at::Tensor to = tensor_of(call_.outputs[i]);
+  if (call_.outputs[i].data != call_.inputs[i].data) to.copy_(stored(i));
+  return to;
+}
 
 at::Tensor Call::along(size_t i, const std::vector<int>& order) const {
   Array array = input_along(call_, i, order);
@@ -127,11 +135,33 @@ at::Tensor Call::summed(const at::Tensor& value, const std::vector<int>& order,
 }
 
 Interval Call::rows_of(int dim) const { return rows_named(call_, dim); }
+Interval Call::interval(std::string_view dim) const {
+  return call_.box.dims[static_cast<size_t>(op().annotation.find(dim))];
+}
+int64_t Call::whole(std::string_view dim) const {
+  return op().annotation.dims[static_cast<size_t>(op().annotation.find(dim))].size;
+}
 
-bool has_formula(const Op& op) {
+at::Tensor numbers(const std::vector<int64_t>& list, const at::Tensor& like) {
+  const auto options = at::TensorOptions(at::kLong).device(like.device());
+  std::vector<at::Tensor> runs;
+  for (size_t i = 0; i < list.size();) {
+    const int64_t step = i + 1 < list.size() ? list[i + 1] - list[i] : 1;
+    size_t end = i + 1;
+    while (step != 0 && end < list.size() && list[end] - list[end - 1] == step) ++end;
+    const auto count = static_cast<int64_t>(end - i);
+    runs.push_back(step == 0 ? at::full({1}, list[i], options)
+                             : at::arange(list[i], list[i] + count * step, step, options));
+    i = end;
+  }
+  return runs.size() == 1 ? runs[0] : at::cat(runs);
+}
+
+bool has_formula(const Op& op, bool cached) {
   const auto found = registry().find(op.kind);
   if (found == registry().end()) return false;
-  return found->second.covers == nullptr || found->second.covers(op);
+  const auto agrees = [&](bool (*covers)(const Op&)) { return covers == nullptr || covers(op); };
+  return agrees(found->second.covers) && (!cached || agrees(found->second.covers_cached));
 }
 
 Kernel prepare_chosen(const KernelCall& call) {
@@ -140,9 +170,10 @@ Kernel prepare_chosen(const KernelCall& call) {
   // Without elements to compute there are only identities to write, which formulas know nothing of.
   const bool nothing = call.box.empty() || std::ranges::all_of(call.outputs, empty);
   const bool accelerated = std::ranges::any_of(call.outputs, away);
+  const bool covered = has_formula(*call.op, call.row_at != nullptr);
   if (accelerated && nothing) return prepare_identities(call);
-  TESSERA_CHECK(!accelerated || has_formula(*call.op), "no formula for kind {}", call.op->kind);
-  const bool chosen = call.context->formulas && !nothing && has_formula(*call.op);
+  TESSERA_CHECK(!accelerated || covered, "no formula for kind {}", call.op->kind);
+  const bool chosen = call.context->formulas && !nothing && covered;
   if (!accelerated && !chosen) return prepare_kernel(call);
   const auto found = registry().find(call.op->kind);
   return [call, value = found->second.value] {
@@ -151,6 +182,10 @@ Kernel prepare_chosen(const KernelCall& call) {
                   made.size(), call.outputs.size());
     for (size_t i = 0; i < made.size(); ++i) {
       if (call.outputs[i].empty()) continue;
+      if (!made[i].defined()) {  // the formula has written it
+        TESSERA_CHECK(!call.add[i], "{}: an update is never added", call.op->path);
+        continue;
+      }
       if (call.add[i] && call.op->annotation.outputs[i].combiner == Combiner::kWeighted) {
         const at::Tensor to = tensor_of(call.outputs[i]);  // the next output has the log-sum-exp
         to.copy_(merged_results(widened(to), tensor_of(call.outputs[i + 1]), made[i], made[i + 1]));
