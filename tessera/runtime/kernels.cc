@@ -25,7 +25,7 @@ const std::map<std::string_view, KernelInfo>& registry() {
   static const std::map<std::string_view, KernelInfo> all = [] {
     std::map<std::string_view, KernelInfo> kinds;
     for (const auto family :
-         {attention_kernels(), batch_norm_kernels(), convolution_kernels(), delta_rule_kernels(),
+         {attention_kernels(), batch_norm_kernels(), convolution_kernels(),
           einsum_kernels(), indexing_kernels(), pointwise_kernels(), row_update_kernels(),
           scan_kernels(), shape_kernels(), norm_kernels(), lookup_kernels(), moe_kernels(),
           random_kernels(), position_kernels(), quantise_kernels(), sampling_kernels(),

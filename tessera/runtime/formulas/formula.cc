@@ -18,10 +18,12 @@ namespace {
 const std::map<std::string_view, Formula>& registry() {
   static const std::map<std::string_view, Formula> all = [] {
     std::map<std::string_view, Formula> kinds;
-    for (const auto family : {elementwise_formulas(), row_formulas(), product_formulas(),
-                              lookup_formulas(), update_formulas(), mask_formulas(),
-                              mixture_formulas(), random_formulas(), row_update_formulas(),
-                              sparse_formulas()}) {
+    for (const auto family :
+         {elementwise_formulas(), row_formulas(), product_formulas(), lookup_formulas(),
+          update_formulas(), mask_formulas(), mixture_formulas(), random_formulas(),
+          row_update_formulas(), sparse_formulas(), batch_norm_formulas(), convolution_formulas(),
+          grid_formulas(), moving_formulas(), picking_formulas(), pool_formulas(),
+          recurrence_formulas()}) {
       for (const Formula& formula : family) kinds.emplace(formula.kind, formula);
     }
     return kinds;
@@ -132,6 +134,10 @@ at::Tensor Call::summed(const at::Tensor& value, const std::vector<int>& order,
     left.push_back(at - rest.begin());
   }
   return sum.permute(left);
+}
+
+at::Tensor Call::regrouped(const at::Tensor& value, size_t output) const {
+  return value.reshape(call_.outputs[output].shape);
 }
 
 Interval Call::rows_of(int dim) const { return rows_named(call_, dim); }

@@ -128,6 +128,29 @@ TEST_P(Formulas, RunOnAnAccelerator) {
     expect_equal_on_accelerator(Filled::of(GetParam(), dtype));
 }
 
+TEST(Formulas, NormaliseByRunningStatisticsInAnEvaluation) {
+  int compared = 0;
+  for (const Case& one : cases()) {
+    const Graph graph = build_graph(one, DType::kFloat64, true);
+    Workspace expected(graph), found(graph);
+    for (Workspace* each : {&expected, &found}) {
+      fill_inputs(*each, one.high);
+      each->context().evaluating = true;
+    }
+    found.context().formulas = true;
+    for (const Op& op : graph.ops()) {
+      if (op.kind != "batch_norm" || op.inputs.size() < 5) continue;
+      for (const TensorId id : op.inputs) found.set(id, expected.get(id));
+      expected.run(op);
+      found.run(op);
+      for (const TensorId id : op.outputs)
+        EXPECT_LT(relative_error(found.get(id), expected.get(id)), 1e-12) << one.name;
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 1);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Formulas, ::testing::ValuesIn(cases()),
                          [](const auto& one) { return std::string(one.param.name); });
 

@@ -5,27 +5,15 @@
 #include <limits>
 
 #include "tessera/runtime/formulas/call.h"
+#include "tessera/runtime/formulas/picking.h"
 #include "tessera/runtime/formulas/row_gradients.h"
 #include "tessera/runtime/kernels/family.h"
 
 namespace tessera::kernels {
 namespace {
 
-// The ids of the call in rows of its table's piece: where each stands, and whether it is there.
-struct Places {
-  at::Tensor row, here;
-};
-
-Places places_of(const at::Tensor& ids, Interval rows) {
-  const at::Tensor row = ids.to(at::kLong) - rows.begin;
-  const at::Tensor here = at::logical_and(row >= 0, row < rows.size);
-  return {at::where(here, row, at::zeros_like(row)), here};
-}
-
 // Returns the rows of the table, the second input, that the box has.
-Interval rows_of_table(const Call& c) {
-  return c.rows_of(op_dims(c.op().annotation.inputs[1])[0]);
-}
+Interval rows_of_table(const Call& c) { return c.rows_of(op_dims(c.op().annotation.inputs[1])[0]); }
 
 // Returns the rows of the table at the places, [places.., width], 0 where a place is not there.
 at::Tensor rows_at(const at::Tensor& table, const Places& places) {
@@ -56,13 +44,11 @@ Values embedding_bag(const Call& c) {
   const Interval rows = rows_of_table(c);
   at::Tensor sum;
   for (int64_t i = 0; i < ids.size(-1); ++i) {
-    at::Tensor term =
-        rows_at(table, places_of(ids.select(-1, i), rows)).to(wide);
+    at::Tensor term = rows_at(table, places_of(ids.select(-1, i), rows)).to(wide);
     if (c.has(2)) term = term * c.in(2).select(-1, i).unsqueeze(-1).to(wide);
     sum = i == 0 ? term : sum + term;
   }
-  if (c.op().text("mode") == "mean")
-    sum = sum / (ids >= 0).sum(-1, true).clamp_min(1).to(wide);
+  if (c.op().text("mode") == "mean") sum = sum / (ids >= 0).sum(-1, true).clamp_min(1).to(wide);
   return {sum};
 }
 
@@ -78,9 +64,8 @@ Values embedding_bag_weights_grad(const Call& c) {
 Values embedding_bag_grad(const Call& c) {
   const at::Tensor dy = c.in(1);
   const Interval rows = c.rows_of(c.dims_of_output(0)[0]);
-  const NamedRows named = named_rows({{c.in(0), dy, c.has(2) ? c.in(2) : at::Tensor(),
-                                       c.op().text("mode") == "mean"}},
-                                     rows);
+  const NamedRows named = named_rows(
+      {{c.in(0), dy, c.has(2) ? c.in(2) : at::Tensor(), c.op().text("mode") == "mean"}}, rows);
   const at::Tensor made = at::zeros({rows.size, dy.size(-1)}, dy.options());
   write_rows(made, named, named.gradient);
   return {made};

@@ -23,8 +23,7 @@ at::Tensor masked(const Call& c, const at::Tensor& mask, const at::Tensor& x) {
 
 Values causal_mask(const Call& c) {
   const at::Tensor x = c.in(0);
-  const at::Tensor seen =
-      visible_pairs(c.op(), c.interval("seq"), c.interval("kv"), /*late=*/0, x);
+  const at::Tensor seen = visible_pairs(c.op(), c.interval("seq"), c.interval("kv"), /*late=*/0, x);
   if (!seen.defined()) return {x};
   std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);  // keys are the last dim
   shape[static_cast<size_t>(c.dim(0, "seq"))] = seen.size(0);

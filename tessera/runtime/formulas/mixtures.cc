@@ -23,14 +23,12 @@ at::Tensor chosen_experts(const Call& c, const at::Tensor& probs, size_t bias, i
   const int64_t groups = c.op().integer("groups");
   if (groups > 1) {
     const at::Tensor in_groups = scores.unflatten(-1, {groups, -1});
-    const at::Tensor best =
-        in_groups.gather(-1, largest(in_groups, c.op().integer("group_best")));
+    const at::Tensor best = in_groups.gather(-1, largest(in_groups, c.op().integer("group_best")));
     at::Tensor sum = best.select(-1, 0);  // added one by one, as the kernel of the processor does
     for (int64_t i = 1; i < best.size(-1); ++i) sum = sum + best.select(-1, i);
-    const at::Tensor counts =
-        at::zeros_like(sum, at::TensorOptions(at::kBool))
-            .scatter(-1, largest(sum, c.op().integer("top_groups")), 1)
-            .unsqueeze(-1);
+    const at::Tensor counts = at::zeros_like(sum, at::TensorOptions(at::kBool))
+                                  .scatter(-1, largest(sum, c.op().integer("top_groups")), 1)
+                                  .unsqueeze(-1);
     const double never = -std::numeric_limits<double>::infinity();
     scores = at::where(counts, in_groups, at::full({}, never, scores.options())).flatten(-2);
   }
@@ -52,8 +50,8 @@ Values route(const Call& c) {
   // a choice's position is its place among those of its expert, which a stable sort makes neighbours.
   const at::Tensor queue = expert.transpose(1, 2).reshape({batch, choices * seq});
   const auto [sorted, from] = at::sort(queue, /*stable=*/true, -1, /*descending=*/false);
-  const at::Tensor load = at::zeros({batch, experts}, queue.options())
-                              .scatter_add(1, queue, at::ones_like(queue));
+  const at::Tensor load =
+      at::zeros({batch, experts}, queue.options()).scatter_add(1, queue, at::ones_like(queue));
   const at::Tensor begin = load.cumsum(-1) - load;
   const at::Tensor place = at::arange(choices * seq, queue.options()) - begin.gather(1, sorted);
   const at::Tensor position = at::zeros_like(queue).scatter(1, from, place);
@@ -82,17 +80,16 @@ struct Slots {
         positions(c.interval("capacity").size) {
     const int64_t capacity = c.whole("capacity");
     const at::Tensor known = at::clamp_min(numbers, 0);
-    const at::Tensor expert =
-                         at::floor_divide(known, capacity) - c.interval("experts").begin,
+    const at::Tensor expert = at::floor_divide(known, capacity) - c.interval("experts").begin,
                      position = at::remainder(known, capacity) - c.interval("capacity").begin;
     const auto inside = [](const at::Tensor& x, int64_t size) {
       return at::logical_and(x >= 0, x < size);
     };
-    here = at::logical_and(numbers >= 0, at::logical_and(inside(expert, experts),
-                                                         inside(position, positions)));
+    here = at::logical_and(numbers >= 0,
+                           at::logical_and(inside(expert, experts), inside(position, positions)));
     const at::Tensor sample = at::arange(batch, numbers.options()).reshape({batch, 1, 1});
-    row = at::where(here, (expert * batch + sample) * positions + position,
-                    at::zeros_like(numbers));
+    row =
+        at::where(here, (expert * batch + sample) * positions + position, at::zeros_like(numbers));
   }
   int64_t rows() const { return experts * batch * positions; }
   // Returns for each slot [experts, batch, capacity] the number of its choice in [batch, seq, choice],
@@ -121,7 +118,8 @@ struct Slots {
   }
 
   int64_t experts, batch, positions;
-  at::Tensor row, here;  // [batch, seq, choice]: the row in [experts, batch, capacity], if it is here
+  at::Tensor row,
+      here;  // [batch, seq, choice]: the row in [experts, batch, capacity], if it is here
 };
 
 Values dispatch(const Call& c) {
@@ -129,8 +127,7 @@ Values dispatch(const Call& c) {
   const Slots slots(c, numbers);
   at::Tensor taken;
   const at::Tensor choice = slots.choices(taken);
-  at::Tensor made =
-      x.flatten(0, 1).index_select(0, at::floor_divide(choice, numbers.size(2)));
+  at::Tensor made = x.flatten(0, 1).index_select(0, at::floor_divide(choice, numbers.size(2)));
   if (c.has(2)) made = made * c.in(2).flatten().index_select(0, choice).unsqueeze(-1);
   made = made.reshape({slots.experts, slots.batch, slots.positions, x.size(-1)});
   return {at::where(taken.unsqueeze(-1), made, at::zeros({}, made.options()))};
@@ -177,7 +174,8 @@ Values slot_weight_grad(const Call& c) {
 // Returns experts / (seq * top_k * seq), the factor of the balance loss (kernels/moe.cc).
 double balance_factor(const Call& c) {
   const auto seq = static_cast<double>(c.whole("seq"));
-  return static_cast<double>(c.whole("experts")) / (seq * seq * static_cast<double>(c.op().integer("top_k")));
+  return static_cast<double>(c.whole("experts")) /
+         (seq * seq * static_cast<double>(c.op().integer("top_k")));
 }
 
 Values balance(const Call& c) {
@@ -187,8 +185,8 @@ Values balance(const Call& c) {
 
 Values balance_grad(const Call& c) {
   const at::Tensor dvalue = c.in(0);
-  return {(dvalue.unsqueeze(-1) * balance_factor(c) * c.in(2).to(dvalue.scalar_type()))
-              .unsqueeze(1)};
+  return {
+      (dvalue.unsqueeze(-1) * balance_factor(c) * c.in(2).to(dvalue.scalar_type())).unsqueeze(1)};
 }
 
 Values z_loss(const Call& c) {

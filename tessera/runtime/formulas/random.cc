@@ -40,15 +40,14 @@ std::array<at::Tensor, kBlock> philox(uint64_t seed, uint64_t stream, const at::
 at::Tensor of_words(uint64_t seed, uint64_t stream, const at::Tensor& first, int64_t n,
                     const std::function<at::Tensor(const at::Tensor&)>& f) {
   const int64_t blocks = (n + kBlock - 2) / kBlock + 1;
-  const at::Tensor block = at::bitwise_right_shift(first, 2).unsqueeze(-1) +
-                           at::arange(blocks, first.options());
+  const at::Tensor block =
+      at::bitwise_right_shift(first, 2).unsqueeze(-1) + at::arange(blocks, first.options());
   std::vector<at::Tensor> made;
   for (const at::Tensor& words : philox(seed, stream, block)) made.push_back(f(words));
   const at::Tensor all = at::stack(made, -1).flatten(-2);
   const at::Tensor begin = at::bitwise_and(first, kBlock - 1).unsqueeze(-1);
   at::Tensor result = all.narrow(-1, 0, n);
-  for (int64_t k = 1; k < kBlock; ++k)
-    result = at::where(begin == k, all.narrow(-1, k, n), result);
+  for (int64_t k = 1; k < kBlock; ++k) result = at::where(begin == k, all.narrow(-1, k, n), result);
   return result;
 }
 

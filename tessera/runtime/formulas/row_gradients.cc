@@ -48,15 +48,15 @@ NamedRows named_rows(const std::vector<LookUp>& look_ups, Interval rows) {
   // bounded by that of rows, and so many that no one has to add up many places.
   const int64_t share = (places + rows.size) / (rows.size + 1);
   const at::Tensor row = ids - rows.begin;
-  const at::Tensor here =
-      at::logical_and(ids >= 0, at::logical_and(row >= 0, row < rows.size));
+  const at::Tensor here = at::logical_and(ids >= 0, at::logical_and(row >= 0, row < rows.size));
   const at::Tensor key = at::where(here, row, at::floor_divide(counted, share) + rows.size);
   const auto [sorted, place] = at::sort(key, /*stable=*/true, 0, /*descending=*/false);
   const at::Tensor first =
       at::cat({at::ones({1}, ids.options().dtype(at::kBool)),
                sorted.narrow(0, 1, places - 1) != sorted.narrow(0, 0, places - 1)});
   // Where each row begins among the sorted places; behind the last row, `places`.
-  const at::Tensor begin = std::get<0>(at::sort(at::where(first, counted, places))).narrow(0, 0, most);
+  const at::Tensor begin =
+      std::get<0>(at::sort(at::where(first, counted, places))).narrow(0, 0, most);
 
   NamedRows out;
   const at::Tensor begins = sorted.index_select(0, at::clamp_max(begin, places - 1));

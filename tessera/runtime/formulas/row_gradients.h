@@ -20,9 +20,10 @@ struct LookUp {
 // Rows that ids name, in ascending order, each once. They are the first elements of all tensors; those
 // behind them are not `named`.
 struct NamedRows {
-  at::Tensor row;       // [rows] counted from the first row of the piece; a row where none is named
-  at::Tensor named;     // [rows] truths
-  at::Tensor gradient;  // [rows, width]: the sum of what ids add, in the order of look-ups and places
+  at::Tensor row;    // [rows] counted from the first row of the piece; a row where none is named
+  at::Tensor named;  // [rows] truths
+  at::Tensor
+      gradient;  // [rows, width]: the sum of what ids add, in the order of look-ups and places
 
   // For row_squares: the place that each element of the two tensors below stands for, in the order of
   // rows, and which element of `row` it names.

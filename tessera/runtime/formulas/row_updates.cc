@@ -56,8 +56,8 @@ at::Tensor rounded(const Call& c, const at::Tensor& values, const at::Tensor& ro
   const int64_t step = c.context().step;
   const uint64_t drawn = stable_hash(reinterpret_cast<const char*>(&step), sizeof step,
                                      stable_hash(stream.data(), stream.size()));
-  const at::Tensor first = (row + c.rows_of(dims[0]).begin) * width +
-                           c.box().dims[static_cast<size_t>(dims[1])].begin;
+  const at::Tensor first =
+      (row + c.rows_of(dims[0]).begin) * width + c.box().dims[static_cast<size_t>(dims[1])].begin;
   return rounded_stochastically(values, dtype,
                                 random_words(c.context().seed, drawn, first, values.size(1)));
 }
@@ -138,8 +138,8 @@ Values rowwise_adagrad(const Call& c) {
 }
 
 Values rowwise_step(const Call& c) {
-  return step_of_rows(
-      c, 1, [&](const Step& s) -> Values { return {rowwise_step_of(c, s, s.old[1])}; });
+  return step_of_rows(c, 1,
+                      [&](const Step& s) -> Values { return {rowwise_step_of(c, s, s.old[1])}; });
 }
 
 Values row_sum_squares(const Call& c) {
@@ -150,8 +150,7 @@ Values row_sum_squares(const Call& c) {
 
 Values row_squares(const Call& c) {
   const NamedRows rows = rows_of_call(c);
-  const at::Tensor of_place =
-      at::square(rows.gradient).sum(-1).index_select(0, rows.of_place);
+  const at::Tensor of_place = at::square(rows.gradient).sum(-1).index_select(0, rows.of_place);
   const at::Tensor made = at::where(rows.first, of_place, at::zeros({}, of_place.options()));
   return {at::zeros_like(made).scatter(0, rows.place, made)};
 }
@@ -163,15 +162,14 @@ Values row_sums(const Call& c) {
   std::vector<at::Tensor> all;
   for (size_t k = 1; k < behind; ++k) all.push_back(c.in(k).to(at::kLong).flatten());
   const at::Tensor ids = at::cat(all), row = ids - rows.begin;
-  const at::Tensor here =
-      at::logical_and(ids >= 0, at::logical_and(row >= 0, row < rows.size));
+  const at::Tensor here = at::logical_and(ids >= 0, at::logical_and(row >= 0, row < rows.size));
   const at::Tensor factor = scalar(c, behind + 1, 1).to(sum.scalar_type());
   const at::Tensor term = factor * factor * c.in(behind).to(sum.scalar_type()) /
                           static_cast<double>(c.op().integer("width"));
   const at::Tensor zero = at::zeros({}, sum.options());
   // A row has at most one term that is not 0, so that the order of additions does not matter.
-  const at::Tensor made = sum.index_add(0, at::where(here, row, at::zeros_like(row)),
-                                        at::where(here, term, zero));
+  const at::Tensor made =
+      sum.index_add(0, at::where(here, row, at::zeros_like(row)), at::where(here, term, zero));
   return {at::where(scalar(c, behind + 2, 0) != 0, sum, made)};
 }
 

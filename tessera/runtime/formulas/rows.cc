@@ -90,7 +90,8 @@ Values running_sum(const Call& c) {
   at::Tensor sum = c.in(0);
   const int64_t n = sum.size(dim);
   for (int64_t apart = 1; apart < n; apart *= 2) {
-    const at::Tensor before = sum.narrow(dim, 0, n - apart), behind = sum.narrow(dim, apart, n - apart);
+    const at::Tensor before = sum.narrow(dim, 0, n - apart),
+                     behind = sum.narrow(dim, apart, n - apart);
     sum = reverse ? at::cat({before + behind, sum.narrow(dim, n - apart, apart)}, dim)
                   : at::cat({sum.narrow(dim, 0, apart), behind + before}, dim);
   }

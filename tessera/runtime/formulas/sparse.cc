@@ -62,7 +62,8 @@ class Edges {
       for (int64_t size = 1; size <= count_; size *= 2) {
         add(part(size), has_part(size));
         const int64_t left = of_edge.size(0) - size;
-        if (2 * size <= count_) of_edge = of_edge.narrow(0, 0, left) + of_edge.narrow(0, size, left);
+        if (2 * size <= count_)
+          of_edge = of_edge.narrow(0, 0, left) + of_edge.narrow(0, size, left);
       }
     }
     return scale_.defined() ? sum * scale_ : sum;
@@ -118,18 +119,18 @@ class Edges {
     at::Tensor multiplier = at::ones_like(degree);
     offset_ = none;
     if (sampling_.sampler == Sampler::kStride) {
-      const std::vector<int64_t> primes = {577,  769,  983,  1193, 1429,
-                                           1619, 1871, 2089, 2339, 2579};
-      for (size_t i = primes.size(); i-- > 0;) {  // the first that does not divide the degree counts
+      const std::vector<int64_t> primes = {577, 769, 983, 1193, 1429, 1619, 1871, 2089, 2339, 2579};
+      for (size_t i = primes.size();
+           i-- > 0;) {  // the first that does not divide the degree counts
         const int64_t prime = primes[(sampling_.seed + i) % primes.size()];
-        multiplier = at::where(at::remainder(degree, prime) != 0, at::full_like(degree, prime),
-                               multiplier);
+        multiplier =
+            at::where(at::remainder(degree, prime) != 0, at::full_like(degree, prime), multiplier);
       }
     } else if (sampling_.sampler == Sampler::kPermutation) {
-      const std::vector<int64_t> multipliers = {
-          2654435789, 3161387893, 3668340023, 4175292203, 2534760611, 3041712731,
-          3548664853, 4055616973, 2415085441, 2922037583, 3428989699, 3935941843,
-          2295410287, 2802362401, 3309314527, 3816266659};
+      const std::vector<int64_t> multipliers = {2654435789, 3161387893, 3668340023, 4175292203,
+                                                2534760611, 3041712731, 3548664853, 4055616973,
+                                                2415085441, 2922037583, 3428989699, 3935941843,
+                                                2295410287, 2802362401, 3309314527, 3816266659};
       const auto seed =
           static_cast<int64_t>(sparse::mixed_bits(sampling_.seed + 0x9E3779B97F4A7C15));
       const at::Tensor bits = mixed(row * static_cast<int64_t>(0xD1B54A32D192ED03) + seed);
@@ -149,7 +150,8 @@ class Edges {
       constexpr int64_t kPrime = sparse::kQuadraticPrime;
       const int64_t j = k % kPrime, seed = static_cast<int64_t>(sampling_.seed % kPrime),
                     r = (j * j + seed) % kPrime, folded = r <= kPrime / 2 ? r : kPrime - r;
-      place = at::where(used_ == degree_, place, at::remainder(at::full_like(degree, folded), degree));
+      place =
+          at::where(used_ == degree_, place, at::remainder(at::full_like(degree, folded), degree));
     }
     return at::clamp_max(begin_ + place, count_ - 1);
   }
@@ -169,8 +171,8 @@ class Edges {
 
   sparse::Sampling sampling_;
   int64_t count_;
-  at::Tensor begin_, degree_, scale_;         // of each row
-  at::Tensor used_, multiplier_, offset_;     // where edges are sampled
+  at::Tensor begin_, degree_, scale_;      // of each row
+  at::Tensor used_, multiplier_, offset_;  // where edges are sampled
 };
 
 // Calls f(begin, size) for the features, some at a time.
@@ -204,8 +206,8 @@ Values spmm_grad(const Call& c) {
             [&](int64_t begin, int64_t size) {
               at::Tensor of_edge = edges.spread(dy.narrow(1, begin, size));
               if (c.has(4)) of_edge = of_edge * c.in(4).unsqueeze(-1);
-              made.push_back(at::zeros({sources, size}, dy.options())
-                                 .index_add(0, edges.columns, of_edge));
+              made.push_back(
+                  at::zeros({sources, size}, dy.options()).index_add(0, edges.columns, of_edge));
             });
   return {at::cat(made, 1)};
 }

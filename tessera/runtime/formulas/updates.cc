@@ -57,8 +57,7 @@ Values lion(const Call& c) {
   const double b1 = c.number("beta1"), b2 = c.number("beta2"), least = c.number("least");
   const at::Tensor g = c.in(1) * scalar_or(c, 4, 1, p);
   const at::Tensor mean = b1 * m + (1 - b1) * g;
-  const at::Tensor sign =
-      (mean > least).to(p.scalar_type()) - (mean < -least).to(p.scalar_type());
+  const at::Tensor sign = (mean > least).to(p.scalar_type()) - (mean < -least).to(p.scalar_type());
   return unless_skipped(
       c, 5, {p - lr * (sign + c.number("weight_decay") * p), b2 * m + (1 - b2) * g}, {p, m});
 }
@@ -76,8 +75,7 @@ Values adam_direction(const Call& c) {
   const double b1 = c.number("beta1"), b2 = c.number("beta2");
   const at::Tensor g = c.in(1) * scalar_or(c, 5, 1, p);
   const at::Tensor m1 = b1 * m + (1 - b1) * g, v1 = b2 * v + (1 - b2) * g * g;
-  const at::Tensor u = m1 / corrected(b1, t) /
-                           (at::sqrt(v1 / corrected(b2, t)) + c.number("eps")) +
+  const at::Tensor u = m1 / corrected(b1, t) / (at::sqrt(v1 / corrected(b2, t)) + c.number("eps")) +
                        c.number("weight_decay") * p;
   return unless_skipped(c, 6, {u, m1, v1}, {p, m, v});
 }
@@ -112,8 +110,7 @@ Values adafactor_rate(const Call& c) {
   const auto elements = static_cast<double>(c.op().integer("elements"));
   const at::Tensor relative = at::minimum(wide(c, 2), at::rsqrt(wide(c, 3)));
   const at::Tensor scale = at::clamp_min(at::sqrt(wide(c, 0) / elements), c.number("least"));
-  const at::Tensor over =
-      at::clamp_min(at::sqrt(wide(c, 1) / elements) / c.number("clip"), 1.0);
+  const at::Tensor over = at::clamp_min(at::sqrt(wide(c, 1) / elements) / c.number("clip"), 1.0);
   return {scale * relative / over};
 }
 

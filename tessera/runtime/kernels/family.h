@@ -19,7 +19,6 @@ struct KernelInfo {
 std::span<const KernelInfo> attention_kernels();
 std::span<const KernelInfo> batch_norm_kernels();
 std::span<const KernelInfo> convolution_kernels();
-std::span<const KernelInfo> delta_rule_kernels();
 std::span<const KernelInfo> einsum_kernels();
 std::span<const KernelInfo> indexing_kernels();
 std::span<const KernelInfo> pointwise_kernels();
