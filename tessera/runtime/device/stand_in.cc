@@ -5,6 +5,8 @@
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/convolution.h>
+#include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/view_native.h>
@@ -318,10 +320,6 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   return to;
 }
 
-at::Scalar read_element(const at::Tensor& /*from*/) {
-  TORCH_CHECK(false, "the host reads a number of an accelerator");
-}
-
 at::Tensor arrived(const at::Tensor& made, c10::Device device) {
   if (!made.defined()) return made;
   const at::Tensor to =
@@ -329,6 +327,38 @@ at::Tensor arrived(const at::Tensor& made, c10::Device device) {
   const at::Tensor there = opened(to);
   compute([&] { there.copy_(made); });
   return to;
+}
+
+// libtorch asks devices of others for convolutions by these two names.
+at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
+                       const std::optional<at::Tensor>& bias, at::IntArrayRef stride,
+                       at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+                       at::IntArrayRef output_padding, int64_t groups) {
+  at::Tensor made;
+  compute([&] {
+    made =
+        at::convolution(opened(input), opened(weight), bias ? std::optional(opened(*bias)) : bias,
+                        stride, padding, dilation, transposed, output_padding, groups);
+  });
+  return arrived(made, input.device());
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
+    const at::Tensor& dy, const at::Tensor& input, const at::Tensor& weight, at::IntArrayRef stride,
+    at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
+    at::IntArrayRef output_padding, int64_t groups, std::array<bool, 3> wanted) {
+  std::tuple<at::Tensor, at::Tensor, at::Tensor> made;
+  compute([&] {
+    made = at::convolution_backward(
+        opened(dy), opened(input), opened(weight), at::OptionalIntArrayRef(), stride, padding,
+        dilation, transposed, output_padding, groups, {wanted[0], wanted[1], false});
+  });
+  const auto there = [&](const at::Tensor& one) { return arrived(one, input.device()); };
+  return {there(std::get<0>(made)), there(std::get<1>(made)), {}};
+}
+
+at::Scalar read_element(const at::Tensor& /*from*/) {
+  TORCH_CHECK(false, "the host reads a number of an accelerator");
 }
 
 // Operators whose result has a size that depends on values.
@@ -439,6 +469,8 @@ void install() {
     aten->impl("view", &at::native::view);
     aten->impl("_reshape_alias", &at::native::_reshape_alias);
     aten->impl("_copy_from", &copy_from);
+    aten->impl("convolution_overrideable", &convolution);
+    aten->impl("convolution_backward_overrideable", &convolution_backward);
     aten->impl("_local_scalar_dense", &read_element);
     return true;
   }();

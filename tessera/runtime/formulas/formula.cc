@@ -43,9 +43,13 @@ at::Tensor merged_moments(const at::Tensor& a, const at::Tensor& b) {
   const auto part = [](const at::Tensor& x, int64_t i) { return x.select(-1, i); };
   const at::Tensor count = part(a, 0) + part(b, 0), delta = part(b, 1) - part(a, 1);
   const at::Tensor share = at::where(count == 0, at::zeros_like(count), part(b, 0) / count);
-  return at::stack({count, part(a, 1) + delta * share,
-                    part(a, 2) + part(b, 2) + delta * delta * part(a, 0) * share},
-                   -1);
+  const at::Tensor merged =
+      at::stack({count, part(a, 1) + delta * share,
+                 part(a, 2) + part(b, 2) + delta * delta * part(a, 0) * share},
+                -1);
+  // A part of nothing leaves the other as it is.
+  const auto has_none = [&](const at::Tensor& x) { return (part(x, 0) == 0).unsqueeze(-1); };
+  return at::where(has_none(b), a, at::where(has_none(a), b, merged));
 }
 
 // Returns what two parts of attention's result make together. `lse` has the log-sum-exp of the scores
