@@ -112,7 +112,7 @@ class LibtorchDevice final : public Device {
       at::Tensor memory = at::empty({bytes}, at::TensorOptions(at::kByte).device(device_));
       memory.zero_();
       c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
-      ranges_->emplace_back(static_cast<const std::byte*>(memory.data_ptr()), bytes);
+      ranges_.emplace_back(static_cast<const std::byte*>(memory.data_ptr()), bytes);
       return std::make_unique<LibtorchMemory>(std::move(memory));
     } catch (const c10::OutOfMemoryError&) {
       return invalid_input(fmt::format("device {}: expected {} of memory, found less",
@@ -127,13 +127,14 @@ class LibtorchDevice final : public Device {
 
   Result<std::unique_ptr<comm::Communicator>> communicator(
       comm::Communicator& world, const Connections& connections) override {
-    return communicator_(world, connections,
-                         [place = place_, ranges = ranges_](const std::byte* at) {
-                           for (const auto& [begin, bytes] : *ranges) {
-                             if (at >= begin && at < begin + bytes) return place;
-                           }
-                           return Place{};
-                         });
+    return communicator_(world, connections, [this](const std::byte* at) { return place_of(at); });
+  }
+
+  Place place_of(const std::byte* at) const override {
+    for (const auto& [begin, bytes] : ranges_) {
+      if (at >= begin && at < begin + bytes) return place_;
+    }
+    return {};
   }
 
   void upload(Stream& stream, const Memory& memory, int64_t offset, const std::byte* from,
@@ -157,9 +158,8 @@ class LibtorchDevice final : public Device {
   const Place place_;
   const c10::Device device_;
   const MakeCommunicator communicator_;
-  // What was allocated: begin and size. The communicator shares it.
-  const std::shared_ptr<std::vector<std::pair<const std::byte*, int64_t>>> ranges_ =
-      std::make_shared<std::vector<std::pair<const std::byte*, int64_t>>>();
+  // What was allocated: begin and size.
+  std::vector<std::pair<const std::byte*, int64_t>> ranges_;
 };
 
 }  // namespace

@@ -10,11 +10,10 @@
 #include "tessera/base/result.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/runtime/device/device.h"
+#include "tessera/runtime/device/host_copies.h"
 
 namespace tessera::device {
 
-// Returns whose memory is at an address that a view of a program has.
-using PlaceOf = std::function<Place(const std::byte*)>;
 // Makes the communicator of a device. `world` connects the hosts and outlives what is returned.
 using MakeCommunicator = std::function<Result<std::unique_ptr<comm::Communicator>>(
     comm::Communicator& world, const Connections& connections, PlaceOf)>;
