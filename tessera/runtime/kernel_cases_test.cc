@@ -271,6 +271,12 @@ std::vector<Case> general_cases() {
        }},
       {"max_pool_2d", [](auto& g, DType t) { return pool_case(g, t, "max_pool", 2); }},
       {"max_pool_3d", [](auto& g, DType t) { return pool_case(g, t, "max_pool", 3); }},
+      {"max_pool_of_equal_elements",  // the zeros of relu
+       [](auto& g, DType t) {
+         const TensorId x = parameter(g, "x", {{"b", 1}, {"c", 1}, {"y", 6}, {"x", 7}}, t);
+         return g.op1("op", "max_pool", {g.op1("zeros", "relu", {x})},
+                      {{"kernel", std::string("3 2")}, {"padding", std::string("1")}});
+       }},
       {"avg_pool_2d", [](auto& g, DType t) { return pool_case(g, t, "avg_pool", 2); }},
       {"sum_pool_2d", [](auto& g, DType t) { return pool_case(g, t, "sum_pool", 2); }},
       {"avg_pool_3d", [](auto& g, DType t) { return pool_case(g, t, "avg_pool", 3); }},
@@ -347,6 +353,12 @@ std::vector<Case> general_cases() {
       {"sinusoid_add",
        [](auto& g, DType t) {
          return g.op1("op", "sinusoid_add", {parameter(g, "x", {kB, kS, kF}, t)}, text("dim", "s"));
+       }},
+      {"sinusoid_add_within",  // elements of two blocks of a longer sequence
+       [](auto& g, DType t) {
+         return g.op1(
+             "op", "sinusoid_add", {parameter(g, "x", {kB, kS, kF}, t)},
+             {{"dim", std::string("s")}, {"base", 100.0}, {"within", std::string("s=2/15/2")}});
        }},
       {"dropout",
        [](auto& g, DType t) {
@@ -630,6 +642,12 @@ std::vector<Case> general_cases() {
          return g.op1("op", "scatter_add",
                       {parameter(g, "x", {kB, kF, kH}, t), g.input("ids", {kF}, DType::kInt64)},
                       {{"dim", std::string("v")}, {"dims", std::string("b=3 v=11 h=8")}});
+       }},
+      {"collect",
+       [](auto& g, DType t) {
+         const TensorId all = g.op1("op", "collect", {g.input("looked_up", {kB, kS, kH}, t)},
+                                    text("dim", "s"));
+         return g.op1("product", "mul", {all, parameter(g, "x", {kB, kH}, t)});
        }},
       {"cumsum",
        [](auto& g, DType t) {

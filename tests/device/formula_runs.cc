@@ -40,7 +40,7 @@ std::vector<FormulaRun> formula_runs() {
   return runs;
 }
 
-void expect_equal_to_serial(const FormulaRun& run) {
+void expect_equal_to_serial(const FormulaRun& run, const std::string& device) {
   VerifyConfig config;
   config.model = run.model;
   config.plan = run.plan;
@@ -49,7 +49,7 @@ void expect_equal_to_serial(const FormulaRun& run) {
     const Status written = write_file(config.plan, run.plan);
     ASSERT_TRUE(written) << written.error().message;
   }
-  config.device = "test(kernels=formulas)";
+  config.device = device;
   config.precision = run.precision;
   const auto optimizer = parse_optimizer_text(run.optimizer);
   ASSERT_TRUE(optimizer) << optimizer.error().message;
@@ -57,8 +57,8 @@ void expect_equal_to_serial(const FormulaRun& run) {
   config.optimizer.groups = optimizer->groups;
   const auto report = verify_plan(config);
   ASSERT_TRUE(report) << run.model << " " << run.plan << ": " << report.error().message;
-  EXPECT_TRUE(report->ok) << run.model << " " << run.plan << " " << run.optimizer << ": "
-                          << report->why;
+  EXPECT_TRUE(report->ok) << run.model << " " << run.plan << " " << run.optimizer << " " << device
+                          << ": " << report->why;
 }
 
 }  // namespace tessera

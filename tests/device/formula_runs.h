@@ -16,6 +16,6 @@ struct FormulaRun {
 };
 // Returns runs that reach mixtures of experts, tables, dropout, optimizers and loss scales.
 std::vector<FormulaRun> formula_runs();
-void expect_equal_to_serial(const FormulaRun& run);
+void expect_equal_to_serial(const FormulaRun& run, const std::string& device);
 
 }  // namespace tessera

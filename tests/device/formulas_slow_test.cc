@@ -8,7 +8,11 @@ namespace {
 
 class FormulaRuns : public testing::TestWithParam<FormulaRun> {};
 
-TEST_P(FormulaRuns, EqualTheSerialRunOfTheProcessor) { expect_equal_to_serial(GetParam()); }
+TEST_P(FormulaRuns, EqualTheSerialRunOfTheProcessor) {
+  expect_equal_to_serial(GetParam(), "test(kernels=formulas)");
+}
+
+TEST_P(FormulaRuns, EqualItOnTheStandIn) { expect_equal_to_serial(GetParam(), "stand-in"); }
 
 INSTANTIATE_TEST_SUITE_P(All, FormulaRuns, testing::ValuesIn(formula_runs()));
 

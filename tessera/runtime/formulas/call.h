@@ -25,6 +25,7 @@ class Call {
  public:
   explicit Call(const KernelCall& call);
 
+  const KernelCall& call() const { return call_; }
   const Op& op() const { return *call_.op; }
   const Box& box() const { return call_.box; }
   const KernelContext& context() const { return *call_.context; }
@@ -48,6 +49,9 @@ class Call {
   std::vector<int> dims_of_output(size_t output) const;
   // Sums a value with the op dims `order` over those that output `output` lacks.
   at::Tensor summed(const at::Tensor& value, const std::vector<int>& order, size_t output) const;
+  // Returns a value with the op dims of an output as a tensor with the dims of the output, one for
+  // each bracket.
+  at::Tensor regrouped(const at::Tensor& value, size_t output = 0) const;
   // Returns which ids name rows of the box, where the op dim `dim` is the rows of a table.
   Interval rows_of(int dim) const;
   // Returns the box's interval of the op dim of that name, and the size of the dim in the whole op.
@@ -81,5 +85,12 @@ std::span<const Formula> mixture_formulas();
 std::span<const Formula> random_formulas();
 std::span<const Formula> row_update_formulas();
 std::span<const Formula> sparse_formulas();
+std::span<const Formula> batch_norm_formulas();
+std::span<const Formula> convolution_formulas();
+std::span<const Formula> grid_formulas();
+std::span<const Formula> moving_formulas();
+std::span<const Formula> picking_formulas();
+std::span<const Formula> pool_formulas();
+std::span<const Formula> recurrence_formulas();
 
 }  // namespace tessera::kernels

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "tessera/base/text.h"
+#include "tessera/runtime/device/device.h"
 #include "tessera/runtime/test_kernel_cases.h"
 #include "tessera/test/source_dir.h"
 
@@ -68,6 +69,27 @@ void expect_equal(const Filled& filled, double tolerance) {
   }
 }
 
+// Runs each op that has a formula by it, on the processor and on the stand-in, which computes by the
+// same functions of libtorch and refuses what a GPU refuses. So the bits are the same.
+void expect_equal_on_accelerator(const Filled& filled) {
+  const auto device = device::open("stand-in");
+  ASSERT_TRUE(device) << device.error().message;
+  Workspace expected(filled.graph), found(filled.graph);
+  for (Workspace* each : {&expected, &found}) {
+    filled.fill(*each);
+    each->context().formulas = true;
+  }
+  found.use(device->get());
+  for (const Op& op : filled.graph.ops()) {
+    for (const TensorId id : op.inputs) found.set(id, expected.get(id));
+    expected.run(op);
+    if (!kernels::has_formula(op)) continue;
+    ASSERT_NO_THROW(found.run(op)) << op.kind;
+    for (const TensorId id : op.outputs)
+      EXPECT_EQ(found.get(id), expected.get(id)) << op.kind << " " << filled.graph.tensor(id).name;
+  }
+}
+
 void expect_pieces_equal(const Filled& filled) {
   const Graph& graph = filled.graph;
   Workspace whole(graph);
@@ -101,6 +123,34 @@ TEST_P(Formulas, PiecesMakeTheWhole) {
   expect_pieces_equal(Filled::of(GetParam(), DType::kFloat64));
 }
 
+TEST_P(Formulas, RunOnAnAccelerator) {
+  for (const DType dtype : {DType::kFloat64, DType::kBFloat16})
+    expect_equal_on_accelerator(Filled::of(GetParam(), dtype));
+}
+
+TEST(Formulas, NormaliseByRunningStatisticsInAnEvaluation) {
+  int compared = 0;
+  for (const Case& one : cases()) {
+    const Graph graph = build_graph(one, DType::kFloat64, true);
+    Workspace expected(graph), found(graph);
+    for (Workspace* each : {&expected, &found}) {
+      fill_inputs(*each, one.high);
+      each->context().evaluating = true;
+    }
+    found.context().formulas = true;
+    for (const Op& op : graph.ops()) {
+      if (op.kind != "batch_norm" || op.inputs.size() < 5) continue;
+      for (const TensorId id : op.inputs) found.set(id, expected.get(id));
+      expected.run(op);
+      found.run(op);
+      for (const TensorId id : op.outputs)
+        EXPECT_LT(relative_error(found.get(id), expected.get(id)), 1e-12) << one.name;
+      ++compared;
+    }
+  }
+  EXPECT_GE(compared, 1);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Formulas, ::testing::ValuesIn(cases()),
                          [](const auto& one) { return std::string(one.param.name); });
 
@@ -117,6 +167,11 @@ TEST(Formulas, OfOtherKindsEqualTheKernelsOfTheProcessor) {
 
 TEST(Formulas, OfOtherKindsInPiecesMakeTheWhole) {
   expect_pieces_equal(Filled::of_others(DType::kFloat64));
+}
+
+TEST(Formulas, OfOtherKindsRunOnAnAccelerator) {
+  for (const DType dtype : {DType::kFloat64, DType::kBFloat16})
+    expect_equal_on_accelerator(Filled::of_others(dtype));
 }
 
 // Stochastic rounding draws the same bits: the numbers are equal, not only near.

@@ -5,22 +5,12 @@
 #include <limits>
 
 #include "tessera/runtime/formulas/call.h"
+#include "tessera/runtime/formulas/picking.h"
 #include "tessera/runtime/formulas/row_gradients.h"
 #include "tessera/runtime/kernels/family.h"
 
 namespace tessera::kernels {
 namespace {
-
-// The ids of the call in rows of its table's piece: where each stands, and whether it is there.
-struct Places {
-  at::Tensor row, here;
-};
-
-Places places_of(const at::Tensor& ids, Interval rows) {
-  const at::Tensor row = ids.to(at::kLong) - rows.begin;
-  const at::Tensor here = at::logical_and(row >= 0, row < rows.size);
-  return {at::where(here, row, at::zeros_like(row)), here};
-}
 
 // Returns the rows of the table, the second input, that the box has.
 Interval rows_of_table(const Call& c) { return c.rows_of(op_dims(c.op().annotation.inputs[1])[0]); }
