@@ -74,7 +74,8 @@ TEST(OnTestDevice, FormulasOfMixturesDropoutAndTablesEqualTheSerialRunOfTheProce
 TEST(OnStandIn, PlansEqualTheSerialRun) {
   for (const char* plan :
        {"serial", "megatron(tp=2,dp=2)", "fsdp(dp=2,prefetch=1)", "gpipe(pp=2,micro_batches=2)",
-        "interleaved(pp=2,chunks=2,micro_batches=2)", "megatron(tp=2,dp=1)+zero_offload"}) {
+        "pipeline(2,4,zb_h1)", "offload(to=disk,gradients=true)",
+        "compressed(2,pp=2,micro_batches=4,borders=bfloat16)"}) {
     for (const char* device : {"stand-in", "stand-in(messages=host)"}) {
       const auto report = verified(plan, device);
       ASSERT_TRUE(report) << plan << " " << device << ": " << report.error().message;

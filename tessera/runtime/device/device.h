@@ -91,9 +91,17 @@ class Memory {
   virtual std::byte* data() const = 0;
 };
 
+// What a machine has of a sort of device.
+struct Description {
+  std::string name;          // with the versions of what drives it
+  int64_t count = 1;         // on this host
+  int64_t memory_bytes = 0;  // of one
+};
+
 class Device {
  public:
   virtual ~Device() = default;
+  virtual Description describe() const = 0;
   // Returns where libtorch finds the memory. The processor: streams are its threads.
   virtual Place place() const { return {}; }
   // Returns whose memory is at an address: place() for what this device has allocated.

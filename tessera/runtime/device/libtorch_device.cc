@@ -1,6 +1,7 @@
 #include "tessera/runtime/device/libtorch_device.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -102,8 +103,17 @@ class LibtorchMemory final : public Memory {
 
 class LibtorchDevice final : public Device {
  public:
-  LibtorchDevice(Place place, MakeCommunicator communicator)
-      : place_(place), device_(kernels::device_of(place)), communicator_(std::move(communicator)) {}
+  LibtorchDevice(Place place, std::string name, MakeCommunicator communicator)
+      : place_(place),
+        device_(kernels::device_of(place)),
+        name_(std::move(name)),
+        communicator_(std::move(communicator)) {}
+
+  Description describe() const override {
+    const auto memory = c10::getDeviceAllocator(device_.type())->getMemoryInfo(device_.index());
+    return {name_, c10::impl::VirtualGuardImpl(device_.type()).deviceCount(),
+            static_cast<int64_t>(memory.second)};
+  }
 
   Place place() const override { return place_; }
 
@@ -157,6 +167,7 @@ class LibtorchDevice final : public Device {
  private:
   const Place place_;
   const c10::Device device_;
+  const std::string name_;
   const MakeCommunicator communicator_;
   // What was allocated: begin and size.
   std::vector<std::pair<const std::byte*, int64_t>> ranges_;
@@ -164,8 +175,9 @@ class LibtorchDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> libtorch_device(Place place, MakeCommunicator communicator) {
-  return std::make_unique<LibtorchDevice>(place, std::move(communicator));
+std::unique_ptr<Device> libtorch_device(Place place, std::string name,
+                                        MakeCommunicator communicator) {
+  return std::make_unique<LibtorchDevice>(place, std::move(name), std::move(communicator));
 }
 
 }  // namespace tessera::device

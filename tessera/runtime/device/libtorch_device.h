@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "tessera/base/result.h"
 #include "tessera/comm/communicator.h"
@@ -18,7 +19,8 @@ namespace tessera::device {
 using MakeCommunicator = std::function<Result<std::unique_ptr<comm::Communicator>>(
     comm::Communicator& world, const Connections& connections, PlaceOf)>;
 
-// libtorch must know the accelerator `place`.
-std::unique_ptr<Device> libtorch_device(Place place, MakeCommunicator communicator);
+// libtorch must know the accelerator `place`, whose name is `name`.
+std::unique_ptr<Device> libtorch_device(Place place, std::string name,
+                                        MakeCommunicator communicator);
 
 }  // namespace tessera::device
