@@ -8,6 +8,10 @@
 
 namespace tessera {
 
+std::ostream& operator<<(std::ostream& out, const FormulaRun& run) {
+  return out << run.model << " " << run.plan << " " << run.optimizer << " " << run.precision;
+}
+
 std::vector<FormulaRun> formula_runs() {
   const std::string gpt = "gpt:layers=2,hidden=24,heads=6,seq=6,vocab=30",
                     mixtral = "mixtral:layers=2,hidden=24,heads=4,seq=6,vocab=30,ffn=16,experts=4",
@@ -35,8 +39,10 @@ std::vector<FormulaRun> formula_runs() {
       "mesh = { a = 1 }\n"
       "store = [{ tensors = \"{,optimizer.*.}tables.*\", tier = \"host\", "
       "cache = { slots = 7, policy = \"lookahead\", window = 2 } }]\n";
-  for (const char* tables : {"row_sgd", "rowwise_adagrad", "row_adam"})
+  for (const char* tables : {"row_sgd", "rowwise_adagrad", "row_adam"}) {
     runs.push_back({dlrm, cached, std::string("adamw,tables.*=") + tables});
+    runs.back().cached = true;
+  }
   return runs;
 }
 
@@ -56,9 +62,8 @@ void expect_equal_to_serial(const FormulaRun& run, const std::string& device) {
   config.optimizer.kind = optimizer->kind;
   config.optimizer.groups = optimizer->groups;
   const auto report = verify_plan(config);
-  ASSERT_TRUE(report) << run.model << " " << run.plan << ": " << report.error().message;
-  EXPECT_TRUE(report->ok) << run.model << " " << run.plan << " " << run.optimizer << " " << device
-                          << ": " << report->why;
+  ASSERT_TRUE(report) << run << ": " << report.error().message;
+  EXPECT_TRUE(report->ok) << run << " " << device << ": " << report->why;
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 // the processor.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,9 @@ struct FormulaRun {
   std::string optimizer = "adamw";    // as in `verify --optimizer`
   std::string precision = "float64";  // in which both runs compute
   bool quick = false;
+  bool cached = false;  // whether rows of tables lie in a cache, which no accelerator has
 };
+std::ostream& operator<<(std::ostream& out, const FormulaRun& run);
 // Returns runs that reach mixtures of experts, tables, dropout, optimizers and loss scales.
 std::vector<FormulaRun> formula_runs();
 void expect_equal_to_serial(const FormulaRun& run, const std::string& device);

@@ -12,7 +12,9 @@ TEST_P(FormulaRuns, EqualTheSerialRunOfTheProcessor) {
   expect_equal_to_serial(GetParam(), "test(kernels=formulas)");
 }
 
-TEST_P(FormulaRuns, EqualItOnTheStandIn) { expect_equal_to_serial(GetParam(), "stand-in"); }
+TEST_P(FormulaRuns, EqualItOnTheStandIn) {
+  if (!GetParam().cached) expect_equal_to_serial(GetParam(), "stand-in");
+}
 
 INSTANTIATE_TEST_SUITE_P(All, FormulaRuns, testing::ValuesIn(formula_runs()));
 
