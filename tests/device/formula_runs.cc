@@ -1,6 +1,7 @@
 #include "formula_runs.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "tessera/base/text.h"
 #include "tessera/compile/optimizer_text.h"
@@ -51,7 +52,7 @@ void expect_equal_to_serial(const FormulaRun& run, const std::string& device) {
   config.model = run.model;
   config.plan = run.plan;
   if (run.plan.find('\n') != std::string::npos) {  // the text of a plan file
-    config.plan = testing::TempDir() + "formula_run.toml";
+    config.plan = testing::TempDir() + "formula_run_" + std::to_string(getpid()) + ".toml";
     const Status written = write_file(config.plan, run.plan);
     ASSERT_TRUE(written) << written.error().message;
   }

@@ -13,7 +13,8 @@ TEST_P(FormulaRuns, EqualTheSerialRunOfTheProcessor) {
 }
 
 TEST_P(FormulaRuns, EqualItOnTheStandIn) {
-  if (!GetParam().cached) expect_equal_to_serial(GetParam(), "stand-in");
+  if (GetParam().cached) GTEST_SKIP() << "accelerators have no caches of rows";
+  expect_equal_to_serial(GetParam(), "stand-in");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FormulaRuns, testing::ValuesIn(formula_runs()));
