@@ -627,8 +627,8 @@ std::vector<Case> general_cases() {
        }},
       {"collect",
        [](auto& g, DType t) {
-         const TensorId all = g.op1("op", "collect", {g.input("looked_up", {kB, kS, kH}, t)},
-                                    text("dim", "s"));
+         const TensorId all =
+             g.op1("op", "collect", {g.input("looked_up", {kB, kS, kH}, t)}, text("dim", "s"));
          return g.op1("product", "mul", {all, parameter(g, "x", {kB, kH}, t)});
        }},
       {"cumsum",

@@ -17,8 +17,7 @@ struct OverDims {
   std::vector<int64_t> over;  // which of them the statistics are taken over
   double count = 1;           // elements that share their statistics
 
-  OverDims(const Call& call, size_t x)
-      : c(call), order(op_dims(call.op().annotation.inputs[x])) {
+  OverDims(const Call& call, size_t x) : c(call), order(op_dims(call.op().annotation.inputs[x])) {
     const std::vector<std::string> names = split_text(call.op().text("dims"), ' ');
     for (size_t d = 0; d < order.size(); ++d) {
       const auto dim = static_cast<size_t>(order[d]);
@@ -60,8 +59,7 @@ Sums sums_of(const OverDims& dims, const at::Tensor& dy, const at::Tensor& x,
 at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& gamma,
                           const at::Tensor& mean, const at::Tensor& rstd, const Sums& sums,
                           double count) {
-  return rstd * gamma *
-         (dy - sums.dy / count - (x - mean) * (rstd * sums.dy_xhat / count));
+  return rstd * gamma * (dy - sums.dy / count - (x - mean) * (rstd * sums.dy_xhat / count));
 }
 
 Values batch_norm(const Call& c) {

@@ -24,7 +24,6 @@ class Call {
  public:
   explicit Call(const KernelCall& call);
 
-  const KernelCall& call() const { return call_; }
   const Op& op() const { return *call_.op; }
   const Box& box() const { return call_.box; }
   const KernelContext& context() const { return *call_.context; }
@@ -49,6 +48,9 @@ class Call {
   at::Tensor regrouped(const at::Tensor& value, size_t output = 0) const;
   // Returns which ids name rows of the box, where the op dim `dim` is the rows of a table.
   Interval rows_of(int dim) const;
+  const std::vector<int64_t>& output_shape(size_t output) const {
+    return call_.outputs[output].shape;
+  }
   int64_t output_size(size_t output, size_t dim) const { return call_.outputs[output].shape[dim]; }
   double number(std::string_view name) const { return op().number(name); }
 

@@ -17,10 +17,10 @@ namespace {
 const std::map<std::string_view, Formula>& registry() {
   static const std::map<std::string_view, Formula> all = [] {
     std::map<std::string_view, Formula> kinds;
-    for (const auto family : {elementwise_formulas(), row_formulas(), product_formulas(),
-                              lookup_formulas(), update_formulas(), batch_norm_formulas(),
-                              convolution_formulas(), grid_formulas(), moving_formulas(),
-                              picking_formulas(), pool_formulas(), recurrence_formulas()}) {
+    for (const auto family :
+         {elementwise_formulas(), row_formulas(), product_formulas(), lookup_formulas(),
+          update_formulas(), batch_norm_formulas(), convolution_formulas(), grid_formulas(),
+          moving_formulas(), picking_formulas(), pool_formulas(), recurrence_formulas()}) {
       for (const Formula& formula : family) kinds.emplace(formula.kind, formula);
     }
     return kinds;

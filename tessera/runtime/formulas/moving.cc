@@ -211,16 +211,16 @@ Values sinusoid_add(const Call& c) {
   };
   const auto box = [&](int dim) { return c.box().dims[static_cast<size_t>(dim)]; };
   const at::Tensor positions = at_dim(row, indices_of(place, row_dim.size, box(row), x)),
-                   columns = at_dim(order.back(), at::arange(box(order.back()).begin,
-                                                             box(order.back()).end(),
-                                                             positions.options()));
+                   columns = at_dim(order.back(),
+                                    at::arange(box(order.back()).begin, box(order.back()).end(),
+                                               positions.options()));
   const auto features =
       static_cast<double>(op.annotation.dims[static_cast<size_t>(order.back())].size);
   const at::Tensor odd = at::remainder(columns, 2);
   const at::Tensor exponents = (columns - odd).to(at::kDouble) / features;
   const at::Tensor angles =
-      positions.to(at::kDouble) / at::pow(at::full({}, op.number("base"), exponents.options()),
-                                          exponents);
+      positions.to(at::kDouble) /
+      at::pow(at::full({}, op.number("base"), exponents.options()), exponents);
   const at::Tensor waves = at::where(odd == 0, at::sin(angles), at::cos(angles));
   return {x + waves.to(x.scalar_type())};
 }

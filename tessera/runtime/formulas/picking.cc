@@ -67,8 +67,8 @@ struct ByIds {
 
   ByIds(const Call& c, const OperandDims& table)
       : picking(c, op_dims(table), op_dims(c.op().annotation.inputs[1]), {dim(c)}),
-        places(places_of(c.along(1, picking.ids_order()),
-                         c.box().dims[static_cast<size_t>(dim(c))])),
+        places(
+            places_of(c.along(1, picking.ids_order()), c.box().dims[static_cast<size_t>(dim(c))])),
         rows(picking.numbers(places.row)),
         here(places.here.reshape({-1, 1})) {}
   static int dim(const Call& c) { return c.op().annotation.find(c.op().text("dim")); }
@@ -80,8 +80,8 @@ Values gather(const Call& c) {
   const at::Tensor table = by.picking.as_rows(c.along(0, by.picking.table_order()));
   const at::Tensor found = table.index_select(0, by.rows);
   const std::vector<int> order = by.picking.picked_order();
-  return {c.summed(
-      by.picking.as_dims(at::where(by.here, found, at::zeros_like(found)), order), order, 0)};
+  return {c.summed(by.picking.as_dims(at::where(by.here, found, at::zeros_like(found)), order),
+                   order, 0)};
 }
 
 Values scatter_add(const Call& c) {

@@ -14,7 +14,7 @@ namespace tessera::kernels {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Each takes the operands of the kind of that name, float32 or float64, and returns its results.
+// Computes the kind of that name: takes its operands, float32 or float64, and returns its results.
 Tensors state_scan(const Op& op, const Tensors& inputs);
 Tensors state_scan_grad(const Op& op, const Tensors& inputs);
 Tensors gated_delta_rule(const Op& op, const Tensors& inputs);

@@ -161,8 +161,8 @@ Tensors state_scan(const Op& op, const Tensors& inputs) {
     const int64_t size = std::min(scan.chunk, scan.seq - begin);
     const Chunk one(scan, begin, size);
     out.narrow(3, begin, size)
-        .copy_(at::matmul(one.scores, one.u) +
-               one.since * at::matmul(one.c, h.transpose(-1, -2)) + scan.d * one.x);
+        .copy_(at::matmul(one.scores, one.u) + one.since * at::matmul(one.c, h.transpose(-1, -2)) +
+               scan.d * one.x);
     h = one.next(h);
   }
   return {out.permute({0, 3, 1, 2, 4})};
@@ -187,16 +187,15 @@ Tensors state_scan_grad(const Op& op, const Tensors& inputs) {
     differentiate_chunk(scan, Chunk(scan, begin, size), begin, dy.narrow(3, begin, size), states[i],
                         dh, out);
   }
-  return {out.dx.permute({0, 3, 1, 2, 4}),          out.ddt.permute({0, 3, 1, 2}),
-          out.da,                                   out.db.squeeze(2).permute({0, 2, 1, 3}),
-          out.dc.squeeze(2).permute({0, 2, 1, 3}), out.dd};
+  return {out.dx.permute({0, 3, 1, 2, 4}),         out.ddt.permute({0, 3, 1, 2}),           out.da,
+          out.db.squeeze(2).permute({0, 2, 1, 3}), out.dc.squeeze(2).permute({0, 2, 1, 3}), out.dd};
 }
 
 Tensors causal_conv(const Op&, const Tensors& inputs) {
   const at::Tensor w = inputs[1], taps = w.reshape({-1, w.size(-1)});
   const at::Tensor x = rows_of_channels(inputs[0], w);
-  at::Tensor y = inputs.size() > 2 ? inputs[2].reshape({-1}).expand_as(x).clone()
-                                   : at::zeros_like(x);
+  at::Tensor y =
+      inputs.size() > 2 ? inputs[2].reshape({-1}).expand_as(x).clone() : at::zeros_like(x);
   for (int64_t k = 0; k < taps.size(1); ++k) {
     const int64_t back = taps.size(1) - 1 - k, size = x.size(1) - back;
     if (size <= 0) continue;
