@@ -605,6 +605,24 @@ std::vector<Case> general_cases() {
                        {"seed", 5},
                        {"norm_bias", 1.0}});
        }},
+      {"spmm_mean",
+       [](auto& g, DType t) {
+         const std::vector<TensorId> edges = {g.input("segments_begin", {kS}, DType::kInt64),
+                                              g.input("end", {kS}, DType::kInt64),
+                                              g.input("columns", {{"e", 9}}, DType::kInt64)};
+         return g.op1("op", "spmm", {edges[0], edges[1], edges[2], parameter(g, "x", {kV, kH}, t)},
+                      {{"reduce", std::string("mean")}});
+       }},
+      {"spmm_of_strides",
+       [](auto& g, DType t) {
+         const std::vector<TensorId> edges = {g.input("segments_begin", {kS}, DType::kInt64),
+                                              g.input("end", {kS}, DType::kInt64),
+                                              g.input("columns", {{"e", 9}}, DType::kInt64)};
+         return g.op1("op", "spmm",
+                      {edges[0], edges[1], edges[2], parameter(g, "x", {kV, kH}, t),
+                       parameter(g, "values", {{"e", 9}}, t)},
+                      {{"sampler", std::string("stride")}, {"width", 3}, {"seed", 4}});
+       }},
       {"spmm_rescaled_without_values",
        [](auto& g, DType t) {
          const std::vector<TensorId> edges = {g.input("segments_begin", {kS}, DType::kInt64),
@@ -635,6 +653,14 @@ std::vector<Case> general_cases() {
        [](auto& g, DType t) {
          return g.op1("op", "cumsum", {parameter(g, "x", {kB, kS, kH}, t)},
                       {{"dim", std::string("s")}});
+       }},
+      {"window_mask_in_another_order",
+       [](auto& g, DType t) {
+         const auto x = parameter(g, "x", {kB, {"seq", 7}, kN, {"kv", 7}}, t);
+         return g.op1("op", "causal_mask", {x},
+                      {{"order", std::string("zigzag:4")},
+                       {"window", int64_t{3}},
+                       {"gradient", int64_t{1}}});
        }},
       {"stop_gradient",
        [](auto& g, DType t) {

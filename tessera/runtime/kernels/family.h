@@ -41,6 +41,9 @@ bool blocked_attention_is_faster(DType dtype);
 Kernel blocked_attention(const KernelCall& call);
 Kernel blocked_attention_grad(const KernelCall& call);
 
+// Returns the value that leaves others as they are when it is combined with them.
+double identity(Combiner combiner);
+
 // Returns a view of the array whose dims are the op dims `order`. Along an op dim that the operand
 // lacks the view has stride 0. A bracket of the operand becomes one dim for each member; the
 // members after the first are whole.
