@@ -305,10 +305,10 @@ struct RankExecutor::Impl {
         match(
             instruction,
             [&](const Send& one) {
-              found.messages.push_back({program.rank, one.peer, tag_of(one.tag, run)});
+              found.messages.push_back({program.rank, one.peer, tag_of(one.tag, run), one.tag});
             },
             [&](const Recv& one) {
-              found.messages.push_back({one.peer, program.rank, tag_of(one.tag, run)});
+              found.messages.push_back({one.peer, program.rank, tag_of(one.tag, run), one.tag});
             },
             [](const OneOf<Compute, Issue, Wait, Copy, Load, Free, FetchRows, ReleaseRows> auto&) {
             });

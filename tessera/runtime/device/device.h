@@ -55,6 +55,7 @@ struct Connections {
   struct Message {
     int from = 0, to = 0;
     int64_t tag = 0;
+    int64_t line = 0;  // the messages of a line are those of one transfer for all micro-batches
   };
   std::vector<std::vector<int>> groups;  // members of each group that this rank belongs to
   std::vector<Message> messages;         // of a step: sent and received, in the order of issue

@@ -12,9 +12,12 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -55,11 +58,11 @@ class NcclCommunicator final : public comm::Communicator {
   NcclCommunicator(const NcclCommunicator&) = delete;
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
 
-  // Makes the links of all ranks. An id is made by the first member and given to the others.
-  void connect(const Connections& connections) {
+  // Makes the links of this rank. An id is made by the first member and given to the others. Errors:
+  // see nccl_communicator().
+  Status connect(const Connections& connections) {
     for (const std::vector<int>& members : connections.groups) add_link(members, members);
-    for (const Connections::Message& one : connections.messages)
-      add_link({one.from, one.to, kPair}, {one.from, one.to});
+    TESSERA_TRY_VOID(connect_pairs(connections.messages));
     std::string mine;
     for (auto& [key, link] : links_) {
       if (link.me != 0) continue;
@@ -77,6 +80,7 @@ class NcclCommunicator final : public comm::Communicator {
             "ncclCommInitRank");
     }
     check(nccl_.group_end(), "ncclGroupEnd");
+    return {};
   }
 
   int rank() const override { return world_.rank(); }
@@ -100,9 +104,9 @@ class NcclCommunicator final : public comm::Communicator {
         link, label, [&] { move(link, items); },
         [this, items, sent] { comm::add_traffic(items, sent, counters()); });
   }
-  Handle issue_send(int to, int64_t /*tag*/, DType dtype, ArrayView from,
+  Handle issue_send(int to, int64_t tag, DType dtype, ArrayView from,
                     const comm::Label& label) override {
-    Link& link = links_.at({rank(), to, kPair});
+    Link& link = links_.at(link_of_message_.at({rank(), to, tag}));
     const int64_t bytes = from.box.volume() * dtype_bytes(dtype);
     return begin(
         link, label,
@@ -114,9 +118,9 @@ class NcclCommunicator final : public comm::Communicator {
           counters().point_to_point.messages += bytes > 0 ? 1 : 0;
         });
   }
-  Handle issue_recv(int from, int64_t /*tag*/, DType dtype, ArrayView into,
+  Handle issue_recv(int from, int64_t tag, DType dtype, ArrayView into,
                     const comm::Label& label) override {
-    Link& link = links_.at({from, rank(), kPair});
+    Link& link = links_.at(link_of_message_.at({from, rank(), tag}));
     return begin(
         link, label,
         [&] {
@@ -136,7 +140,9 @@ class NcclCommunicator final : public comm::Communicator {
   }
 
  private:
-  static constexpr int kPair = -1;  // ends the key of a link from a sender to a receiver
+  using Messages = std::vector<Connections::Message>;
+  // Stands in the key of a link from a sender to a receiver, before its number.
+  static constexpr int kPair = -1;
 
   struct Call {
     c10::Event done;
@@ -162,6 +168,69 @@ class NcclCommunicator final : public comm::Communicator {
     const c10::Stream stream = guard.getStreamFromGlobalPool(device(), /*isHighPriority=*/true);
     links_.try_emplace(key,
                        Link{nullptr, stream, members, static_cast<size_t>(me - members.begin())});
+  }
+
+  // Makes as few links from each sender to each receiver as let the messages of a link be received in
+  // the order in which they are sent, since NCCL knows no tags. Both ends find the same links.
+  Status connect_pairs(const Messages& mine) {
+    const auto of_ranks = comm::gather_lists(world_, mine);
+    std::set<std::pair<int, int>> pairs;
+    for (const Connections::Message& one : mine) pairs.insert({one.from, one.to});
+    for (const auto& [from, to] : pairs) {
+      const auto between = [pair = std::pair(from, to)](const Messages& all) {
+        Messages found;
+        std::ranges::copy_if(all, std::back_inserter(found), [&](const Connections::Message& one) {
+          return std::pair(one.from, one.to) == pair;
+        });
+        return found;
+      };
+      const Messages sent = between(of_ranks[static_cast<size_t>(from)]),
+                     received = between(of_ranks[static_cast<size_t>(to)]);
+      const auto links = lines_by_link(sent, received);
+      if (!links) {
+        return invalid_input(fmt::format(
+            "messages from rank {} to rank {}: expected those of a transfer to be received in the "
+            "order in which they are sent, found another; messages=host allows it",
+            from, to));
+      }
+      for (const Connections::Message& one : sent) {
+        const std::vector<int> key{from, to, kPair, links->at(one.line)};
+        link_of_message_[{from, to, one.tag}] = key;
+        add_link(key, {from, to});
+      }
+    }
+    return {};
+  }
+
+  // Returns the number of the link for each line; nothing if one line alone has two orders.
+  static std::optional<std::map<int64_t, int>> lines_by_link(const Messages& sent,
+                                                             const Messages& received) {
+    std::map<int64_t, int> link_of;
+    std::vector<std::set<int64_t>> links;
+    const auto agree = [&](const std::set<int64_t>& lines) {
+      const auto tags = [&](const Messages& all) {
+        std::vector<int64_t> found;
+        for (const Connections::Message& one : all) {
+          if (lines.contains(one.line)) found.push_back(one.tag);
+        }
+        return found;
+      };
+      return tags(sent) == tags(received);
+    };
+    for (const Connections::Message& one : sent) {
+      if (link_of.contains(one.line)) continue;
+      if (!agree({one.line})) return std::nullopt;
+      size_t number = 0;
+      for (; number < links.size(); ++number) {
+        std::set<int64_t> lines = links[number];
+        lines.insert(one.line);
+        if (agree(lines)) break;
+      }
+      if (number == links.size()) links.emplace_back();
+      links[number].insert(one.line);
+      link_of[one.line] = static_cast<int>(number);
+    }
+    return link_of;
   }
 
   static void append(std::string& text, const std::vector<int>& key, const NcclId& id) {
@@ -462,38 +531,14 @@ class NcclCommunicator final : public comm::Communicator {
   comm::Communicator& world_;
   const Place place_;
   const PlaceOf place_of_;
-  std::map<std::vector<int>, Link> links_;  // by members, or by sender, receiver and kPair
+  // By members, or by sender, receiver, kPair and a number.
+  std::map<std::vector<int>, Link> links_;
+  std::map<std::tuple<int, int, int64_t>, std::vector<int>> link_of_message_;  // keys of `links_`
   std::map<std::vector<int>, NcclId> made_ids_;
   std::map<int, std::vector<int>> groups_;  // members by the number that group() returned
   std::map<Handle, Call> calls_;            // under way
   Handle next_ = 0;
 };
-
-// Checks that each receiver expects the messages of a sender in the order in which they are sent,
-// because NCCL knows no tags.
-Status check_order(comm::Communicator& world, const std::vector<Connections::Message>& messages) {
-  const auto lists = comm::gather_lists(world, messages);
-  const auto between = [](const std::vector<Connections::Message>& list, int from, int to) {
-    std::vector<int64_t> tags;
-    for (const Connections::Message& one : list) {
-      if (one.from == from && one.to == to) tags.push_back(one.tag);
-    }
-    return tags;
-  };
-  for (int from = 0; from < world.size(); ++from) {
-    for (int to = 0; to < world.size(); ++to) {
-      if (between(lists[static_cast<size_t>(from)], from, to) ==
-          between(lists[static_cast<size_t>(to)], from, to))
-        continue;
-      return invalid_input(
-          fmt::format("messages from rank {} to rank {}: expected them to be received in the order "
-                      "in which they "
-                      "are sent, found another; messages=host allows it",
-                      from, to));
-    }
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -546,9 +591,8 @@ Result<std::unique_ptr<comm::Communicator>> nccl_communicator(const Nccl& nccl,
                                                               comm::Communicator& world,
                                                               const Connections& connections,
                                                               Place place, PlaceOf place_of) {
-  TESSERA_TRY_VOID(check_order(world, connections.messages));
   auto made = std::make_unique<NcclCommunicator>(nccl, world, place, std::move(place_of));
-  made->connect(connections);
+  TESSERA_TRY_VOID(made->connect(connections));
   return made;
 }
 

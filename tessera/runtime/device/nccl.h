@@ -2,7 +2,8 @@
 // needed to build.
 //
 // Each group of ranks, and each pair of a sender and a receiver, has an NCCL communicator and a
-// stream of its own. So a call waits for nothing but its members, whatever other calls were issued
+// stream of its own; a pair has several if messages are received in another order than they are
+// sent, because NCCL knows no tags. So a call waits for nothing but its members, whatever other calls were issued
 // before, as communicator.h asks for. A call begins when the stream that issued it has come there,
 // and the stream that waits for it goes on when it is done; the host never waits.
 //
@@ -54,7 +55,7 @@ int nccl_type(DType dtype);
 Result<const Nccl*> nccl_library();
 
 // Connects the groups and pairs of `connections`. All ranks of `world` call this function. Errors
-// (invalid input): a receiver expects the messages of a sender in another order than they are sent.
+// (invalid input): a receiver expects the messages of a line in another order than they are sent.
 Result<std::unique_ptr<comm::Communicator>> nccl_communicator(const Nccl& nccl,
                                                               comm::Communicator& world,
                                                               const Connections& connections,

@@ -124,17 +124,53 @@ INSTANTIATE_TEST_SUITE_P(All, AcceleratorCommunicator,
                            return std::string(one.param) == "stand-in" ? "Nccl" : "ThroughTheHost";
                          });
 
-TEST(Nccl, MessagesInAnotherOrderThanTheirReceiverExpectsAreRefused) {
+// NCCL knows no tags. Rank 0 sends 1, 2, 3 of two lines; rank 1 receives 2 before 1.
+TEST(Nccl, LinesThatAreReceivedInAnotherOrderHaveLinksOfTheirOwn) {
   const Status done = comm::run_threads(2, {}, [&](comm::Communicator& world) {
     const kernels::ThreadScope scope(1);
     const auto device = open("stand-in", &world).value();
-    Connections connections{{}, {{0, 1, 1}, {0, 1, 2}}};
+    std::vector<Connections::Message> messages{{0, 1, 1, 7}, {0, 1, 2, 8}, {0, 1, 3, 7}};
+    if (world.rank() == 1) std::swap(messages[0], messages[1]);
+    const auto made = device->communicator(world, {{}, messages}).value();
+    const auto memory = device->allocate(3 * 8).value();
+    const auto stream = device->stream({});
+    const auto place = [](const Connections::Message& one) { return 8 * (one.tag - 1); };
+    std::vector<double> values{1, 2, 3};
+    if (world.rank() == 1) values.assign(3, -1);
+    auto* host = reinterpret_cast<std::byte*>(values.data());
+    device->upload(*stream, *memory, 0, host, 3 * 8);
+    std::vector<comm::Handle> handles;
+    for (const Connections::Message& one : messages) {
+      const comm::ArrayView view{memory->data() + place(one), Box::whole({1}), {1}};
+      stream->launch([&] {
+        handles.push_back(world.rank() == 0
+                              ? made->issue_send(1, one.tag, DType::kFloat64, view, {})
+                              : made->issue_recv(0, one.tag, DType::kFloat64, view, {}));
+      });
+      if (world.rank() == 0) continue;
+      stream->launch([&] { made->wait(handles.back()); });
+      device->download(*stream, *memory, 0, host, 3 * 8);
+      EXPECT_EQ(values[static_cast<size_t>(one.tag - 1)], static_cast<double>(one.tag));
+    }
+    for (const comm::Handle handle : handles) {
+      if (world.rank() == 0) stream->launch([&] { made->wait(handle); });
+    }
+    stream->finish();
+  });
+  EXPECT_TRUE(done) << done.error().message;
+}
+
+TEST(Nccl, MessagesOfALineInAnotherOrderThanTheirReceiverExpectsAreRefused) {
+  const Status done = comm::run_threads(2, {}, [&](comm::Communicator& world) {
+    const kernels::ThreadScope scope(1);
+    const auto device = open("stand-in", &world).value();
+    Connections connections{{}, {{0, 1, 1, 7}, {0, 1, 2, 7}}};
     if (world.rank() == 1) std::swap(connections.messages[0], connections.messages[1]);
     const auto made = device->communicator(world, connections);
     ASSERT_FALSE(made);
     EXPECT_EQ(made.error().message,
-              "messages from rank 0 to rank 1: expected them to be received in the order in which "
-              "they are sent, found another; messages=host allows it");
+              "messages from rank 0 to rank 1: expected those of a transfer to be received in the "
+              "order in which they are sent, found another; messages=host allows it");
   });
   EXPECT_TRUE(done) << done.error().message;
 }

@@ -321,7 +321,7 @@ Kernel prepare_add(const Array& from, const Array& to) {
   if (to.empty()) return {};
   if (from.place != to.place) {
     return [out = tensor_of(to), in = tensor_of(from)]() mutable {
-      out.add_(in.to(out.device(), /*non_blocking=*/true));
+      out.add_(in.to(out.device()));  // the host would add what has not arrived
     };
   }
   return [out = tensor_of(to), in = tensor_of(from)]() mutable { out.add_(in); };
