@@ -581,56 +581,6 @@ std::vector<Case> general_cases() {
                       {parameter(g, "x", {kB, kV, kH}, t), g.input("ids", {kB, kF}, DType::kInt64)},
                       {{"dim", std::string("v")}});
        }},
-      // Rows have no, some or all edges; some edges are in several rows.
-      {"spmm",
-       [](auto& g, DType t) {
-         const std::vector<TensorId> edges = {g.input("segments_begin", {kS}, DType::kInt64),
-                                              g.input("end", {kS}, DType::kInt64),
-                                              g.input("columns", {{"e", 9}}, DType::kInt64)};
-         return g.op1("op", "spmm",
-                      {edges[0], edges[1], edges[2], parameter(g, "x", {kV, kH}, t),
-                       parameter(g, "values", {{"e", 9}}, t)});
-       }},
-      {"spmm_mean_of_a_sample",
-       [](auto& g, DType t) {
-         const std::vector<TensorId> edges = {g.input("segments_begin", {kS}, DType::kInt64),
-                                              g.input("end", {kS}, DType::kInt64),
-                                              g.input("columns", {{"e", 9}}, DType::kInt64)};
-         return g.op1("op", "spmm",
-                      {edges[0], edges[1], edges[2], parameter(g, "x", {kV, kH}, t),
-                       parameter(g, "values", {{"e", 9}}, t)},
-                      {{"reduce", std::string("mean")},
-                       {"sampler", std::string("permutation")},
-                       {"width", 3},
-                       {"seed", 5},
-                       {"norm_bias", 1.0}});
-       }},
-      {"spmm_mean",
-       [](auto& g, DType t) {
-         const std::vector<TensorId> edges = {g.input("segments_begin", {kS}, DType::kInt64),
-                                              g.input("end", {kS}, DType::kInt64),
-                                              g.input("columns", {{"e", 9}}, DType::kInt64)};
-         return g.op1("op", "spmm", {edges[0], edges[1], edges[2], parameter(g, "x", {kV, kH}, t)},
-                      {{"reduce", std::string("mean")}});
-       }},
-      {"spmm_of_strides",
-       [](auto& g, DType t) {
-         const std::vector<TensorId> edges = {g.input("segments_begin", {kS}, DType::kInt64),
-                                              g.input("end", {kS}, DType::kInt64),
-                                              g.input("columns", {{"e", 9}}, DType::kInt64)};
-         return g.op1("op", "spmm",
-                      {edges[0], edges[1], edges[2], parameter(g, "x", {kV, kH}, t),
-                       parameter(g, "values", {{"e", 9}}, t)},
-                      {{"sampler", std::string("stride")}, {"width", 3}, {"seed", 4}});
-       }},
-      {"spmm_rescaled_without_values",
-       [](auto& g, DType t) {
-         const std::vector<TensorId> edges = {g.input("segments_begin", {kS}, DType::kInt64),
-                                              g.input("end", {kS}, DType::kInt64),
-                                              g.input("columns", {{"e", 9}}, DType::kInt64)};
-         return g.op1("op", "spmm", {edges[0], edges[1], edges[2], parameter(g, "x", {kV, kH}, t)},
-                      {{"sampler", std::string("quadratic")}, {"width", 2}, {"rescale", 1}});
-       }},
       {"gather_along_the_last_dim",
        [](auto& g, DType t) {
          return g.op1("op", "gather",
@@ -736,6 +686,7 @@ const std::vector<Case>& cases() {
     for (Case& one : image_cases()) every.push_back(std::move(one));
     for (Case& one : attention_cases()) every.push_back(std::move(one));
     for (Case& one : recurrence_cases()) every.push_back(std::move(one));
+    for (Case& one : sparse_cases()) every.push_back(std::move(one));
     return every;
   }();
   return all;

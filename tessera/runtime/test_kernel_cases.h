@@ -30,6 +30,7 @@ const std::vector<Case>& cases();
 std::vector<Case> image_cases();       // cases() includes them
 std::vector<Case> attention_cases();   // cases() includes them
 std::vector<Case> recurrence_cases();  // cases() includes them
+std::vector<Case> sparse_cases();      // cases() includes them
 // Makes attention with a bias for each head, query and key, segments, a window, dropped weights,
 // (t) capped scores, (v) values of another width, and (l) a result that uses the log-sum-exp too, as
 // the letters of `form` say; c: causal.

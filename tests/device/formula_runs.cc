@@ -22,7 +22,7 @@ std::vector<FormulaRun> formula_runs() {
       {mixtral + ",router=sigmoid,choice_bias=1,groups=2,group_best=2,weigh_inside=1",
        "data_parallel(2)"},
       {mixtral + ",weigh_before=1,capacity_factor=0.5", "expert_parallel(ep=2)"},
-      {gpt + ",dropout=0.2,attention_dropout=0.2", "megatron(tp=2,dp=2)"},
+      {gpt + ",dropout=0.2,attention_dropout=0.2", "megatron(tp=2,dp=1)"},
       {gpt + ",dropout=0.2,attention_dropout=0.2", "gpipe(pp=2,micro_batches=4)"},
       {"llama:layers=2,hidden=24,heads=4,seq=8,vocab=30,score_cap=5,sinks=1,window=4",
        "data_parallel(2)"},

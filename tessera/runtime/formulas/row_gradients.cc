@@ -10,9 +10,9 @@ namespace {
 // Returns the factor by which an id multiplies dy, [samples, bag].
 at::Tensor factors_of(const LookUp& one, const at::Tensor& ids, const at::Tensor& like) {
   if (one.weights.defined()) return one.weights.to(like.scalar_type()).reshape(ids.sizes());
-  const at::Tensor ones = at::ones(ids.sizes(), like.options());
-  if (!one.mean) return ones;
-  return ones / (ids >= 0).sum(-1, true).clamp_min(1).to(like.scalar_type());
+  at::Tensor factor = at::ones(ids.sizes(), like.options());
+  if (one.mean) factor /= (ids >= 0).sum(-1, true).clamp_min(1).to(like.scalar_type());
+  return factor;
 }
 
 at::Tensor joined(const std::vector<at::Tensor>& parts) {
