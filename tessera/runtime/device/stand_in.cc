@@ -224,6 +224,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void block(void* event, const c10::Stream& stream) const override {
     Machine::get().stream(stream).wait(static_cast<TimedPoint*>(event)->point);
   }
+  bool queryEvent(void* event) const override {
+    const auto* point = static_cast<TimedPoint*>(event);
+    return point == nullptr || point->stream->is_done(*point->point);
+  }
   void destroyEvent(void* event, const c10::DeviceIndex /*device*/) const noexcept override {
     delete static_cast<TimedPoint*>(event);
   }
