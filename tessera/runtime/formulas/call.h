@@ -51,6 +51,8 @@ class Call {
   // Returns a value with the op dims of an output as a tensor with the dims of the output, one for
   // each bracket.
   at::Tensor regrouped(const at::Tensor& value, size_t output = 0) const;
+  // Returns an output itself; a formula that has written it returns an undefined value for it.
+  at::Tensor output(size_t i) const;
   // Returns which ids name rows of the box, where the op dim `dim` is the rows of a table.
   Interval rows_of(int dim) const;
   // Returns the box's interval of the op dim of that name, and the size of the dim in the whole op.

@@ -85,8 +85,14 @@ void expect_equal_on_accelerator(const Filled& filled) {
     expected.run(op);
     if (!kernels::has_formula(op)) continue;
     ASSERT_NO_THROW(found.run(op)) << op.kind;
-    for (const TensorId id : op.outputs)
-      EXPECT_EQ(found.get(id), expected.get(id)) << op.kind << " " << filled.graph.tensor(id).name;
+    // Fused functions, which the processor's formulas do not use, compute in another order.
+    const bool fused = op.kind.starts_with("attention") || op.kind == "adamw";
+    const bool narrow = filled.graph.tensor(op.outputs[0]).dtype == DType::kBFloat16;
+    const double tolerance = narrow ? 2e-2 : 1e-6;
+    for (const TensorId id : op.outputs) {
+      EXPECT_LE(relative_error(found.get(id), expected.get(id)), fused ? tolerance : 0)
+          << op.kind << " " << filled.graph.tensor(id).name;
+    }
   }
 }
 
@@ -170,7 +176,7 @@ TEST(Formulas, OfOtherKindsInPiecesMakeTheWhole) {
 }
 
 TEST(Formulas, OfOtherKindsRunOnAnAccelerator) {
-  for (const DType dtype : {DType::kFloat64, DType::kBFloat16})
+  for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16})
     expect_equal_on_accelerator(Filled::of_others(dtype));
 }
 
