@@ -29,8 +29,27 @@ std::vector<FormulaRun> formula_runs() {
       {gpt, "data_parallel(2,precision=float16)", "sgd", "float16"},
       {dlrm + ",bags=3,mode=mean", "tables(2)", "adamw,tables.*=row_adam"},
       {dlrm, "tables(4,column)", "adamw,tables.*=rowwise_adagrad"},
+      // Maps that are cut in space, windows of tokens, recurrences, grids.
+      {"vgg:layers=11,form=cifar,norm=1,width=2,image=32,classes=5,ghost=2", "spatial(h=2,w=2)"},
+      {"nemotron_h:pattern=M*,hidden=16,heads=4,kv_heads=2,seq=6,vocab=30,ssm_heads=8,"
+       "ssm_head_dim=4,ssm_groups=4,state=4,chunk=4",
+       "tensor_parallel(2)"},
+      {"llama:layers=2,hidden=16,heads=4,kv_heads=2,seq=6,vocab=30,ffn=24,delta_heads=2,"
+       "delta_value_heads=4,delta_head_dim=4,delta_value_dim=4",
+       "tensor_parallel(2)"},
+      {"resnet:layers=18,width=4,image=32,classes=5,ghost=4,running=0.9", "spatial(h=2)"},
+      {"mobilenet_v2:multiplier=0.1,divisor=4,image=64,classes=5,ghost=4", "spatial(w=2)"},
+      {"cosmoflow:width=16,channels=2,filters=2,outputs=3", "spatial(d=2,h=2,rims=true)"},
+      {"unet3d:width=16,filters=2,classes=3,ghost=2", "spatial(d=2,w=2)"},
+      {"swin:image=16,patch=2,hidden=8,depths=1-2,heads=2,window=4,classes=5",
+       "fsdp(dp=2,prefetch=1)"},
+      {"ga_planes:lines=2,planes=4,volume=2,line_size=5,plane_size=4,volume_size=3,samples=6",
+       "data_parallel(2)"},
+      {"imam:points=12,queries=6,plane=8,features=4,downs=1,middle=1,depth=2,codes=7,code_width=3,"
+       "heads=2",
+       "data_parallel(2)"},
   };
-  for (const size_t quick : {0, 3, 8}) runs[quick].quick = true;
+  for (const size_t quick : {0, 3, 8, 9, 10, 11}) runs[quick].quick = true;
   for (const char* optimizer : {"adafactor", "lion", "lars", "lamb", "muon", "adagrad", "sgd"})
     runs.push_back({gpt, "fsdp(dp=2)", optimizer});
   for (const char* tables : {"adamw", "adagrad", "row_sgd", "rowwise_adagrad", "row_adam"})

@@ -17,7 +17,8 @@ struct FormulaRun {
   bool cached = false;  // whether rows of tables lie in a cache, which no accelerator has
 };
 std::ostream& operator<<(std::ostream& out, const FormulaRun& run);
-// Returns runs that reach mixtures of experts, tables, dropout, optimizers and loss scales.
+// Returns runs that reach mixtures of experts, tables, dropout, optimizers, loss scales, maps, grids
+// and recurrences.
 std::vector<FormulaRun> formula_runs();
 void expect_equal_to_serial(const FormulaRun& run, const std::string& device);
 

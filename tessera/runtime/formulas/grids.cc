@@ -67,6 +67,7 @@ Values resize(const Call& c) {
 }
 
 Values resize_grad(const Call& c) {
+  if (c.input(0).empty()) return {at::zeros({}, c.in(0).options())};  // nothing is made of dx
   const OperandDims &x = c.op().annotation.outputs[0], &y = c.op().annotation.inputs[0];
   at::Tensor values = c.in(0);
   for (size_t d = 0; d < x.dims.size(); ++d) {

@@ -62,7 +62,8 @@ Values max_pool(const Call& c) {
 // is as large.
 at::Tensor to_largest(const Pool& pool, size_t d, const at::Tensor& gradient,
                       const at::Tensor& largest, const at::Tensor& from) {
-  const at::Tensor made = at::zeros_like(from), nothing = at::zeros_like(gradient);
+  const at::Tensor nothing = at::zeros_like(gradient);
+  at::Tensor made = at::zeros_like(from);
   at::Tensor found = at::zeros_like(gradient, at::TensorOptions(at::kBool));
   for (int64_t k = 0; k < pool.n.frame.kernel[d]; ++k) {
     const at::Tensor x = pool.element(from, d, k);

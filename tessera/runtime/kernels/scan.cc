@@ -197,7 +197,8 @@ Tensors state_scan_grad(const Op& op, const Tensors& inputs) {
 }
 
 Tensors causal_conv(const Op&, const Tensors& inputs) {
-  const at::Tensor w = inputs[1], taps = w.reshape({-1, w.size(-1)});
+  const at::Tensor& w = inputs[1];
+  const at::Tensor taps = w.reshape({-1, w.size(-1)});
   const at::Tensor x = rows_of_channels(inputs[0], w);
   at::Tensor y =
       inputs.size() > 2 ? inputs[2].reshape({-1}).expand_as(x).clone() : at::zeros_like(x);
@@ -210,7 +211,8 @@ Tensors causal_conv(const Op&, const Tensors& inputs) {
 }
 
 Tensors causal_conv_grad(const Op&, const Tensors& inputs) {
-  const at::Tensor w = inputs[2], taps = w.reshape({-1, w.size(-1)});
+  const at::Tensor& w = inputs[2];
+  const at::Tensor taps = w.reshape({-1, w.size(-1)});
   const at::Tensor dy = rows_of_channels(inputs[0], w), x = rows_of_channels(inputs[1], w);
   at::Tensor dx = at::zeros_like(x), dw = at::zeros_like(taps);
   for (int64_t k = 0; k < taps.size(1); ++k) {
