@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup build test test-slow fuzz program demo-program demo bench accuracy accuracy-check calibrate format lint planning wheel clean
+.PHONY: help setup build test test-slow cuda-check fuzz program demo-program demo bench accuracy accuracy-check calibrate format lint planning wheel clean
 
 predict_published = build/tessera accuracy data/published-throughput.csv --threads 2 \
   --reality data/measured/reality.json --reality data/measured/networks.json
@@ -27,6 +27,9 @@ test-slow: build ## the slow tests and `make fuzz`: all, or parts by name (PART=
 	  echo "Random tests with TESSERA_SEED=$$TESSERA_SEED; make test-slow TESSERA_SEED=$$TESSERA_SEED repeats them"; \
 	  scripts/slow $(or $(PART),search matrix-1 matrix-2 random rest); \
 	  $(if $(PART),,$(MAKE) --no-print-directory fuzz)
+
+cuda-check: build ## start the program on libtorch's CUDA build (installs it: some GB), with or without a GPU
+	@scripts/cuda-check
 
 fuzz: ## damaged files under sanitizers: TESSERA_FUZZ (1,000) of every kind, other ones for each TESSERA_SEED
 	@scripts/setup --planning

@@ -36,8 +36,7 @@ class Subworld : public Communicator {
   void wait(Handle handle) override { whole_.wait(handle); }
   void barrier() override;  // waits for the members only
   void abort(const std::string& reason) override { whole_.abort(reason); }
-  const Counters& counters() const override { return whole_.counters(); }
-  void reset_counters() override { whole_.reset_counters(); }
+  Counters& counters() override { return whole_.counters(); }
 
  private:
   int of_whole(int rank) const { return members_[static_cast<size_t>(rank)]; }

@@ -219,8 +219,9 @@ struct Arrays {
     return out_memory.empty() ? in_memory : out_memory;
   }
 
-  // Returns "" if the output is right and nothing else was written; else what is wrong.
-  std::string error(const Case& test) const {
+  // Returns "" if the output is right and nothing else was written; else what is wrong. Values may
+  // differ by `tolerance` of their size.
+  std::string error(const Case& test, double tolerance = 0) const {
     const DType dtype = test.what.dtype;
     std::vector<std::byte> memory = result();
     std::string text;
@@ -231,7 +232,9 @@ struct Arrays {
       std::array<std::byte, 8> wanted;
       wanted.fill(kCanary);
       if (want) encode(dtype, *want, wanted.data());
-      if (std::memcmp(found, wanted.data(), bytes) != 0 && text.empty()) {
+      const bool close = want && tolerance > 0 &&
+                         std::abs(decode(dtype, found) - *want) <= tolerance * std::abs(*want);
+      if (std::memcmp(found, wanted.data(), bytes) != 0 && !close && text.empty()) {
         text = fmt::format("{}: expected {}, found {}", test.name, want.value_or(NAN),
                            decode(dtype, found));
       }

@@ -573,8 +573,7 @@ class ThreadCommunicator final : public Communicator {
 
   int rank() const override { return rank_; }
   int size() const override { return world_.size(); }
-  const Counters& counters() const override { return counters_; }
-  void reset_counters() override { counters_ = {}; }
+  Counters& counters() override { return counters_; }
   void abort(const std::string& reason) override { world_.abort(reason, rank_); }
 
   int group(const std::vector<int>& members) override {

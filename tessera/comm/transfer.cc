@@ -100,15 +100,23 @@ void Assembly::take(const ArrayView& from, const std::vector<Box>& boxes) {
 
 void Assembly::combine(const ArrayView& from, const Box& box) {
   const Redistribution& what = *item_->what;
-  std::vector<Box> fresh = {box};
-  for (const Box& earlier : covered_) {
-    if (!overlaps(earlier, box)) continue;
-    combine_region(what.dtype, *what.combiner, from, item_->out, intersect(earlier, box));
+  add_part(
+      covered_, box, [&](const Box& part) { copy_region(what.dtype, from, item_->out, part); },
+      [&](const Box& part) { combine_region(what.dtype, *what.combiner, from, item_->out, part); });
+}
+
+void add_part(std::vector<Box>& covered, const Box& part,
+              const std::function<void(const Box&)>& copy,
+              const std::function<void(const Box&)>& combine) {
+  std::vector<Box> fresh = {part};
+  for (const Box& earlier : covered) {
+    if (!overlaps(earlier, part)) continue;
+    combine(intersect(earlier, part));
     subtract_from(fresh, earlier);
   }
-  for (Box& part : fresh) {
-    copy_region(what.dtype, from, item_->out, part);
-    covered_.push_back(std::move(part));
+  for (Box& one : fresh) {
+    copy(one);
+    covered.push_back(std::move(one));
   }
 }
 

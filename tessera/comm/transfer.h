@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,13 @@ bool is_chunked(const std::vector<Item>& items);  // all items are chunked
 // row-major order of the box. A cut never separates the triple (count, mean, M2) of the moments
 // combiner.
 Interval chunk(const Redistribution& what, size_t member);
+
+// Adds a part of an array to parts that were added before, whose disjoint boxes are in `covered`.
+// Calls `combine` for each box of elements that have a value already, then `copy` for each box of
+// elements that have none yet.
+void add_part(std::vector<Box>& covered, const Box& part,
+              const std::function<void(const Box&)>& copy,
+              const std::function<void(const Box&)>& combine);
 
 // Collects the elements that one member takes for one item. Without a combiner, an Assembly copies
 // them; with one, it combines them in the order of the calls of take().

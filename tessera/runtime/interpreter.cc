@@ -10,10 +10,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -96,6 +96,14 @@ struct Flight {
   std::string name;             // key in profile()
 };
 
+// What a stream of a device did in the step, for profile().
+struct Timed {
+  explicit Timed(std::string what) : name(std::move(what)) {}
+  std::string name;
+  int64_t start_ns = 0, end_ns = 0;
+};
+constexpr double kNsPerSecond = 1e9;
+
 int64_t read_clock(RecordClock which) {
   timespec now{};
   clock_gettime(which == RecordClock::kSteady ? CLOCK_MONOTONIC : CLOCK_THREAD_CPUTIME_ID, &now);
@@ -121,7 +129,6 @@ struct RankExecutor::Impl {
   std::unique_ptr<device::Device> device;  // null: the processor itself
   std::unique_ptr<device::Memory> device_memory;
   std::unique_ptr<comm::Communicator> device_communicator;
-  std::mutex timing;  // guards `seconds`
   std::array<int64_t, kTiers> peak{};
   CachedTables tables;
   ByBlock<std::vector<Extent>> extents;
@@ -137,6 +144,7 @@ struct RankExecutor::Impl {
   const LoadFunction* load = nullptr;
   const Observation* observed = nullptr;  // null unless an evaluation observes ops
   std::map<std::string, double> seconds;
+  std::deque<Timed> timed;                    // of the step under way, on a device
   std::vector<Executed>* recorded = nullptr;  // where the step is recorded; null: nowhere
   RecordClock clock = RecordClock::kSteady;
   ByBlock<std::vector<bool>> of_forward;  // by instruction: whether an evaluation executes it; made
@@ -164,6 +172,11 @@ struct RankExecutor::Impl {
   bool of_device(const Buffer& buffer) const {
     return device != nullptr && buffer.tier == Tier::kDevice;
   }
+  device::Place place_of(const Buffer& buffer) const {
+    return of_device(buffer) ? device->place() : device::Place{};
+  }
+  // Returns whether the device is an accelerator of libtorch, whose streams are not threads.
+  bool accelerated() const { return device != nullptr && !device->place().is_processor(); }
 
   // Returns the address of a buffer. That of a device's memory is for the thread that asks.
   std::byte* buffer_data(const Buffer& buffer, int64_t micro_batch) const {
@@ -174,7 +187,8 @@ struct RankExecutor::Impl {
 
   TierArray tier_array(const View& view, int64_t micro_batch) const {
     const Buffer& buffer = program.buffer(view.buffer);
-    TierArray result{{nullptr, buffer.dtype, view.box.shape(), row_major_strides(buffer.shape)},
+    TierArray result{{nullptr, buffer.dtype, view.box.shape(), row_major_strides(buffer.shape),
+                      place_of(buffer)},
                      -1};
     int64_t begin = 0;
     for (size_t d = 0; d < view.box.rank(); ++d)
@@ -217,7 +231,9 @@ struct RankExecutor::Impl {
   // ---- preparation
   // ----------------------------------------------------------------------------------------------
   Status prepare() {
-    TESSERA_TRY(device, device::open(options.device));
+    prepare_schedule();
+    TESSERA_TRY(device, device::open(options.device, &world));
+    TESSERA_TRY_VOID(check_device());
     for (const Tier tier : {Tier::kDevice, Tier::kHost}) {
       const auto index = static_cast<size_t>(tier);
       const int64_t bytes = program.arena_bytes[index];
@@ -229,7 +245,7 @@ struct RankExecutor::Impl {
     }
     if (device != nullptr) {
       context.formulas = device->formulas();
-      device_communicator = device->communicator(world);
+      TESSERA_TRY(device_communicator, device->communicator(world, connections()));
       communicator = device_communicator.get();
       // A broken invariant on the thread of a stream is thrown, so that it reaches the host.
       struct Scope {
@@ -244,6 +260,75 @@ struct RankExecutor::Impl {
     Status prepared;
     on_device([&] { prepared = prepare_program(); });
     return prepared;
+  }
+
+  // Checks that the device can do what the program asks for. What reads numbers on the host in the
+  // middle of a step needs memory of the processor.
+  Status check_device() const {
+    if (!accelerated()) return {};
+    const auto refused = [&](std::string_view what, const Instruction& instruction) {
+      return invalid_input(fmt::format(
+          "device {}: expected a program without {}, found one at op {}", options.device, what,
+          instruction.cause.valid() ? graph.op(instruction.cause).path : "none"));
+    };
+    for (const auto& [ref, block] : program.blocks) {
+      for (const Instruction& instruction : block) {
+        const auto checked = match(
+            instruction,
+            [&](const Compute& compute) -> Status {
+              const Op& op = graph.op(compute.op);
+              if (on_host(compute) || kernels::has_formula(op)) return {};
+              return refused(fmt::format("ops of kind {}", op.kind), instruction);
+            },
+            [&](const Issue& issue) -> Status {
+              if (issue.named) return refused("exchanges of named rows", instruction);
+              return issue.codec ? refused("compressed messages", instruction) : Status();
+            },
+            [&](const OneOf<Send, Recv> auto& message) -> Status {
+              return message.codec ? refused("compressed messages", instruction) : Status();
+            },
+            [&](const OneOf<FetchRows, ReleaseRows> auto&) -> Status {
+              return refused("caches of rows", instruction);
+            },
+            [](const OneOf<Copy, Load, Wait, Free> auto&) -> Status { return {}; });
+        TESSERA_TRY_VOID(checked);
+      }
+    }
+    return {};
+  }
+
+  // Returns what this rank exchanges with others in a step.
+  device::Connections connections() const {
+    device::Connections found;
+    for (const Group& group : program.groups) found.groups.push_back(group.members);
+    for (const Run& run : schedule) {
+      for (const Instruction& instruction : program.block(run.block)) {
+        if (!runs_in(run, instruction)) continue;
+        match(
+            instruction,
+            [&](const Send& one) {
+              found.messages.push_back({program.rank, one.peer, tag_of(one.tag, run)});
+            },
+            [&](const Recv& one) {
+              found.messages.push_back({one.peer, program.rank, tag_of(one.tag, run)});
+            },
+            [](const OneOf<Compute, Issue, Wait, Copy, Load, Free, FetchRows, ReleaseRows> auto&) {
+            });
+      }
+    }
+    return found;
+  }
+
+  // Returns whether the instruction is executed in this run of its block.
+  static bool runs_in(const Run& run, const Instruction& instruction) {
+    return (instruction.when != When::kFirst || run.first) &&
+           (instruction.when != When::kLast || run.last);
+  }
+
+  // Returns whether the processor computes the op, on memory of the host.
+  bool on_host(const Compute& compute) const {
+    return !compute.outputs.empty() &&
+           program.buffer(compute.outputs.front().view.buffer).tier != Tier::kDevice;
   }
 
   // Does what touches the memory of the device tier, where that may be done, and waits for it.
@@ -270,7 +355,6 @@ struct RankExecutor::Impl {
       operands[ref].resize(block.size());
       for (size_t i = 0; i < block.size(); ++i) prepare_instruction(ref, i, block[i]);
     }
-    prepare_schedule();
     TESSERA_TRY(ahead, ahead_part(program, graph));
     return {};
   }
@@ -409,19 +493,20 @@ struct RankExecutor::Impl {
   // ------------------------------------------------------------------------------------------------
   void run_step(int64_t step) {
     context.step = step;
-    for (const Run& run : schedule) run_block(run);
     if (device == nullptr) {
+      for (const Run& run : schedule) run_block(run);
       for (auto& [handle, flight] : flights) wait_all(flight);
     } else {
-      finish_streams();
+      run_on_streams();
     }
     if (context.evaluating) on_device([&] { expect(tables.end_evaluation(), {}); });
   }
 
-  // Waits until all streams have done their work. If any of it failed, tells the other ranks,
-  // since the stream of messages may be waiting for them.
-  void finish_streams() {
+  // Gives the step to the streams and waits until they have done it. If any of it failed, tells the
+  // other ranks, since a stream of messages may be waiting for them.
+  void run_on_streams() {
     try {
+      for (const Run& run : schedule) run_block(run);
       for (auto& [handle, flight] : flights)
         flight.stream->launch([this, &flight = flight] { wait_all(flight); });
       for (device::Stream* stream : {computing.get(), messaging.get(), copying.get()})
@@ -430,6 +515,8 @@ struct RankExecutor::Impl {
       world.abort(failed.message);
       throw;
     }
+    for (const Timed& one : std::exchange(timed, {}))
+      seconds[one.name] += static_cast<double>(one.end_ns - one.start_ns) / kNsPerSecond;
   }
 
   void expect(const Status& status, const comm::Label& where) const {
@@ -490,9 +577,7 @@ struct RankExecutor::Impl {
     const std::vector<Extent>& touched = extents.at(run.block);
     for (size_t i = 0; i < block.size(); ++i) {
       const Instruction& instruction = block[i];
-      if ((instruction.when == When::kFirst && !run.first) ||
-          (instruction.when == When::kLast && !run.last))
-        continue;
+      if (!runs_in(run, instruction)) continue;
       if (executed != nullptr && !executed->at(run.block)[i]) continue;
       touch(touched[i], run.micro_batch);
       Executed* times = nullptr;
@@ -516,7 +601,6 @@ struct RankExecutor::Impl {
     } else if (options.profile) {
       const auto begin = std::chrono::steady_clock::now();
       execute(run, i, instruction);
-      const std::lock_guard lock(timing);
       seconds[profile_name(instruction)] +=
           std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     } else {
@@ -529,15 +613,20 @@ struct RankExecutor::Impl {
   // is no other order between streams.
   void launch(const Run& run, size_t i, const Instruction& instruction, Executed* times) {
     const auto on = [&](device::Stream& stream) {
-      stream.launch(
-          [this, run, i, &instruction, times] { execute_timed(run, i, instruction, times); });
+      launch_timed(stream, instruction, times,
+                   [this, run, i, &instruction] { execute(run, i, instruction); });
     };
     const auto issued_on = [&](device::Stream& stream) {
       stream.wait(computing->record());
       on(stream);
     };
     match(
-        instruction, [&](const OneOf<Compute, FetchRows, ReleaseRows> auto&) { on(*computing); },
+        instruction,
+        [&](const Compute& compute) {
+          if (accelerated() && on_host(compute)) computing->finish();
+          on(*computing);
+        },
+        [&](const OneOf<FetchRows, ReleaseRows> auto&) { on(*computing); },
         [&](const OneOf<Issue, Send, Recv> auto&) { issued_on(*messaging); },
         [&](const Copy& copy) { copy.handle < 0 ? on(*computing) : issued_on(*copying); },
         [&](const Wait& wait) {
@@ -545,18 +634,35 @@ struct RankExecutor::Impl {
           on(stream);
           if (&stream != computing.get()) computing->wait(stream.record());
         },
-        [&](const Load& one) { launch_load(run, i, one); }, [](const Free&) {});
+        [&](const Load& one) { launch_load(run, i, one, times); }, [](const Free&) {});
+  }
+
+  // Gives work to a stream, with the times at which the stream begins and ends it if they are wanted.
+  void launch_timed(device::Stream& stream, const Instruction& instruction, Executed* times,
+                    std::function<void()> work) {
+    int64_t *start = nullptr, *end = nullptr;
+    if (times != nullptr) {
+      start = &times->start_ns;
+      end = &times->end_ns;
+    } else if (options.profile) {
+      Timed& one = timed.emplace_back(profile_name(instruction));
+      start = &one.start_ns;
+      end = &one.end_ns;
+    }
+    if (start != nullptr) stream.stamp(*start);
+    stream.launch(std::move(work));
+    if (end != nullptr) stream.stamp(*end);
   }
 
   // Loads an input into memory of the host, from where the device takes it.
-  void launch_load(const Run& run, size_t i, const Load& one) {
+  void launch_load(const Run& run, size_t i, const Load& one, Executed* times) {
     const auto& [region, to] = at_place(operands[run.block][i].loads, run);
     if (region.empty()) return;
     const auto bytes = static_cast<size_t>(region.volume() * dtype_bytes(to.dtype));
     const auto values = std::make_shared<std::vector<std::byte>>(bytes);
     const Array from = Array::contiguous(values->data(), to.dtype, to.shape);
     load_values(one, region, from);
-    computing->launch([values, from, &to = to] {
+    launch_timed(*computing, program.block(run.block)[i], times, [values, from, &to = to] {
       if (const Kernel copy = kernels::prepare_copy(from, to)) copy();
     });
   }
@@ -627,8 +733,22 @@ struct RankExecutor::Impl {
 
   void show(const Run& run, const Compute& compute) const {
     std::vector<Array> inputs;
-    for (const View& view : compute.inputs) inputs.push_back(array(view, run.micro_batch));
+    std::vector<std::vector<std::byte>> copies;  // of an accelerator's memory
+    for (const View& view : compute.inputs) {
+      inputs.push_back(array(view, run.micro_batch));
+      if (inputs.back().place.is_processor()) continue;
+      const Array from = std::exchange(
+          inputs.back(), host_array(copies.emplace_back(), inputs.back().dtype, view.box.shape()));
+      if (const Kernel copy = kernels::prepare_copy(from, inputs.back())) copy();
+    }
+    if (!copies.empty()) computing->finish();
     observed->see(graph.op(compute.op), box_of(run, compute), inputs);
+  }
+
+  // Returns a contiguous array in `memory`, which it makes large enough.
+  static Array host_array(std::vector<std::byte>& memory, DType dtype, std::vector<int64_t> shape) {
+    memory.resize(static_cast<size_t>(Box::whole(shape).volume() * dtype_bytes(dtype)));
+    return Array::contiguous(memory.data(), dtype, std::move(shape));
   }
 
   static bool adds(Write write, const Run& run) {
@@ -817,9 +937,8 @@ struct RankExecutor::Impl {
     Copier::Job& job = v.jobs[variant_index(run, v)];
     if (!job) {
       const comm::Label& label = labels[run.block][i];
-      job = [move = prepare_tier_copy(tier_array(copy.from, run.micro_batch),
-                                      tier_array(copy.to, run.micro_batch), adds(copy.write, run),
-                                      disk),
+      job = [move = prepare_move(tier_array(copy.from, run.micro_batch),
+                                 tier_array(copy.to, run.micro_batch), adds(copy.write, run)),
              where = fmt::format("rank {}: op {}, tensor {}", program.rank,
                                  label.op.empty() ? "none" : label.op, label.tensor)]() -> Status {
         const Status status = move();
@@ -827,7 +946,26 @@ struct RankExecutor::Impl {
         return {};
       };
     }
-    start(run, copy.handle, copier.submit(&job));
+    if (!accelerated()) return start(run, copy.handle, copier.submit(&job));
+    // The copying stream is the current one, and copies of memory do not wait.
+    if (const Status status = job(); !status)
+      throw comm::CommFault{status.error().message, status.error().code};
+  }
+
+  // Prepares a copy between tiers. One between a file and an accelerator goes through memory of the
+  // host, for which the host waits.
+  Copier::Job prepare_move(const TierArray& from, const TierArray& to, bool add) {
+    const bool apart = from.array.place != to.array.place && (from.on_disk() || to.on_disk());
+    if (!apart) return prepare_tier_copy(from, to, add, disk);
+    const auto memory = std::make_shared<std::vector<std::byte>>();
+    const TierArray between{host_array(*memory, to.array.dtype, to.array.shape), -1};
+    Copier::Job first = prepare_tier_copy(from, between, false, disk),
+                second = prepare_tier_copy(between, to, add, disk);
+    return [this, memory, first = std::move(first), second = std::move(second)]() -> Status {
+      TESSERA_TRY_VOID(first());
+      copying->finish();
+      return second();
+    };
   }
 
   void execute_copy(const Run& run, size_t i, const Copy& copy) {

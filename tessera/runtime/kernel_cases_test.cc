@@ -271,6 +271,12 @@ std::vector<Case> general_cases() {
        }},
       {"max_pool_2d", [](auto& g, DType t) { return pool_case(g, t, "max_pool", 2); }},
       {"max_pool_3d", [](auto& g, DType t) { return pool_case(g, t, "max_pool", 3); }},
+      {"max_pool_of_equal_elements",  // the zeros of relu
+       [](auto& g, DType t) {
+         const TensorId x = parameter(g, "x", {{"b", 1}, {"c", 1}, {"y", 6}, {"x", 7}}, t);
+         return g.op1("op", "max_pool", {g.op1("zeros", "relu", {x})},
+                      {{"kernel", std::string("3 2")}, {"padding", std::string("1")}});
+       }},
       {"avg_pool_2d", [](auto& g, DType t) { return pool_case(g, t, "avg_pool", 2); }},
       {"sum_pool_2d", [](auto& g, DType t) { return pool_case(g, t, "sum_pool", 2); }},
       {"avg_pool_3d", [](auto& g, DType t) { return pool_case(g, t, "avg_pool", 3); }},
@@ -347,6 +353,12 @@ std::vector<Case> general_cases() {
       {"sinusoid_add",
        [](auto& g, DType t) {
          return g.op1("op", "sinusoid_add", {parameter(g, "x", {kB, kS, kF}, t)}, text("dim", "s"));
+       }},
+      {"sinusoid_add_within",  // elements of two blocks of a longer sequence
+       [](auto& g, DType t) {
+         return g.op1(
+             "op", "sinusoid_add", {parameter(g, "x", {kB, kS, kF}, t)},
+             {{"dim", std::string("s")}, {"base", 100.0}, {"within", std::string("s=2/15/2")}});
        }},
       {"dropout",
        [](auto& g, DType t) {
@@ -593,6 +605,24 @@ std::vector<Case> general_cases() {
                        {"seed", 5},
                        {"norm_bias", 1.0}});
        }},
+      {"spmm_mean",
+       [](auto& g, DType t) {
+         const std::vector<TensorId> edges = {g.input("segments_begin", {kS}, DType::kInt64),
+                                              g.input("end", {kS}, DType::kInt64),
+                                              g.input("columns", {{"e", 9}}, DType::kInt64)};
+         return g.op1("op", "spmm", {edges[0], edges[1], edges[2], parameter(g, "x", {kV, kH}, t)},
+                      {{"reduce", std::string("mean")}});
+       }},
+      {"spmm_of_strides",
+       [](auto& g, DType t) {
+         const std::vector<TensorId> edges = {g.input("segments_begin", {kS}, DType::kInt64),
+                                              g.input("end", {kS}, DType::kInt64),
+                                              g.input("columns", {{"e", 9}}, DType::kInt64)};
+         return g.op1("op", "spmm",
+                      {edges[0], edges[1], edges[2], parameter(g, "x", {kV, kH}, t),
+                       parameter(g, "values", {{"e", 9}}, t)},
+                      {{"sampler", std::string("stride")}, {"width", 3}, {"seed", 4}});
+       }},
       {"spmm_rescaled_without_values",
        [](auto& g, DType t) {
          const std::vector<TensorId> edges = {g.input("segments_begin", {kS}, DType::kInt64),
@@ -613,10 +643,22 @@ std::vector<Case> general_cases() {
                       {parameter(g, "x", {kB, kF, kH}, t), g.input("ids", {kF}, DType::kInt64)},
                       {{"dim", std::string("v")}, {"dims", std::string("b=3 v=11 h=8")}});
        }},
+      {"collect",
+       [](auto& g, DType t) {
+         const TensorId all = g.op1("op", "collect", {g.input("looked_up", {kB, kS, kH}, t)},
+                                    text("dim", "s"));
+         return g.op1("product", "mul", {all, parameter(g, "x", {kB, kH}, t)});
+       }},
       {"cumsum",
        [](auto& g, DType t) {
          return g.op1("op", "cumsum", {parameter(g, "x", {kB, kS, kH}, t)},
                       {{"dim", std::string("s")}});
+       }},
+      {"window_mask_in_another_order",
+       [](auto& g, DType t) {
+         const auto x = parameter(g, "x", {kB, {"seq", 7}, kN, {"kv", 7}}, t);
+         return g.op1("op", "causal_mask", {x},
+                      {{"order", std::string("zigzag:4")}, {"window", int64_t{3}}, {"gradient", int64_t{1}}});
        }},
       {"stop_gradient",
        [](auto& g, DType t) {

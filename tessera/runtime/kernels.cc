@@ -25,7 +25,7 @@ const std::map<std::string_view, KernelInfo>& registry() {
   static const std::map<std::string_view, KernelInfo> all = [] {
     std::map<std::string_view, KernelInfo> kinds;
     for (const auto family :
-         {attention_kernels(), batch_norm_kernels(), convolution_kernels(), delta_rule_kernels(),
+         {attention_kernels(), batch_norm_kernels(), convolution_kernels(),
           einsum_kernels(), indexing_kernels(), pointwise_kernels(), row_update_kernels(),
           scan_kernels(), shape_kernels(), norm_kernels(), lookup_kernels(), moe_kernels(),
           random_kernels(), position_kernels(), quantise_kernels(), sampling_kernels(),
@@ -41,17 +41,6 @@ const KernelInfo& find(std::string_view kind) {
   const auto found = registry().find(kind);
   TESSERA_CHECK(found != registry().end(), "no kernel for kind {}", kind);
   return found->second;
-}
-
-double identity(Combiner combiner) {
-  switch (combiner) {
-    case Combiner::kSum:
-    case Combiner::kMoments:
-    case Combiner::kWeighted: return 0;
-    case Combiner::kMax:
-    case Combiner::kLogSumExp: return -std::numeric_limits<double>::infinity();
-  }
-  return 0;
 }
 
 Kernel prepare_identity(const Array& out, Combiner combiner) {
@@ -170,6 +159,17 @@ Kernel prepare_with_scratch(const KernelInfo& info, const KernelCall& call) {
 
 }  // namespace
 
+double identity(Combiner combiner) {
+  switch (combiner) {
+    case Combiner::kSum:
+    case Combiner::kMoments:
+    case Combiner::kWeighted: return 0;
+    case Combiner::kMax:
+    case Combiner::kLogSumExp: return -std::numeric_limits<double>::infinity();
+  }
+  return 0;
+}
+
 bool Array::empty() const {
   return std::any_of(shape.begin(), shape.end(), [](int64_t size) { return size == 0; });
 }
@@ -203,7 +203,7 @@ std::vector<int> op_dims(const OperandDims& operand) {
 
 Array align(const Array& array, const OperandDims& operand, const std::vector<int>& order,
             const Box& box) {
-  Array result{array.data, array.dtype, {}, {}};
+  Array result{array.data, array.dtype, {}, {}, array.place};
   for (const int dim : order) {
     int64_t stride = 0;
     for (size_t t = 0; t < operand.dims.size(); ++t) {

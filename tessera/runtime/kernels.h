@@ -28,8 +28,11 @@
 #include "tessera/base/box.h"
 #include "tessera/base/dtype.h"
 #include "tessera/graph/graph.h"
+#include "tessera/runtime/device/place.h"
 
 namespace tessera::kernels {
+
+using device::Place;
 
 // A strided array. Strides are in elements; along a dim with stride 0 all elements are the
 // same one.
@@ -37,6 +40,7 @@ struct Array {
   std::byte* data = nullptr;
   DType dtype = DType::kFloat32;
   std::vector<int64_t> shape, strides;
+  Place place = {};  // whose memory `data` is
   bool empty() const;
   static Array contiguous(std::byte* data, DType dtype, std::vector<int64_t> shape);
 };
@@ -86,7 +90,8 @@ Kernel prepare_kernel(const KernelCall& call);
 std::vector<std::string_view> kernel_kinds();  // sorted
 
 // Prepares a copy between arrays of equal shape, which converts the element type; the types are
-// both floating or equal.
+// both floating or equal. If one of the places is an accelerator, its current stream copies, and the
+// host does not wait.
 Kernel prepare_copy(const Array& from, const Array& to);
 Kernel prepare_add(const Array& from, const Array& to);  // to += from
 

@@ -23,6 +23,8 @@ namespace {
 using testing::build_graph;
 using testing::Case;
 using testing::fill_inputs;
+using testing::fill_others;
+using testing::other_kinds;
 using testing::relative_error;
 using testing::Workspace;
 
@@ -42,71 +44,6 @@ double bound(DType out) {
 }
 
 constexpr std::array kNarrow{DType::kFloat32, DType::kBFloat16, DType::kFloat16};
-
-// Makes the kinds that no case of test_kernel_cases.h has, all in one graph; nothing is
-// differentiated.
-Graph other_kinds(DType t) {
-  const DType statistics = t == DType::kFloat64 ? t : DType::kFloat32;
-  const std::vector<Dim> dims{{"a", 3}, {"b", 4}};
-  GraphBuilder g("others");
-  const auto tensor = [&](const char* name) { return g.input(name, dims, t); };
-  const auto scalar = [&](const char* name) { return g.input(name, {}, statistics); };
-  const auto name = [](DType dtype) { return std::string(dtype_name(dtype)); };
-  const TensorId p = tensor("p"), gradient = tensor("g"), m = tensor("m"), v = tensor("v");
-  g.op("adamw", "adamw", {p, gradient, m, v, scalar("lr"), scalar("step"), scalar("clip")},
-       {{"weight_decay", 0.1}});
-  g.op("sgd", "sgd", {p, gradient, m, scalar("rate")}, {{"weight_decay", 0.1}});
-  const TensorId step = g.graph().find_tensor("step"), rate = g.graph().find_tensor("rate");
-  g.op("lion", "lion", {p, gradient, m, rate}, {{"weight_decay", 0.1}});
-  g.op("lars", "lars", {p, gradient, m, rate, rate}, {{"weight_decay", 0.1}});
-  g.op("adam_direction", "adam_direction", {p, gradient, m, v, step}, {{"weight_decay", 0.1}});
-  g.op("momentum_direction", "momentum_direction", {p, gradient, m}, {{"nesterov", 1.0}});
-  g.op("apply_update", "apply_update", {p, gradient, rate, rate}, {{"weight_decay", 0.1}});
-  g.op("decayed_mean", "decayed_mean", {v, m, step});
-  const TensorId total = g.op1("total", "sum_squares", {gradient});
-  g.op1("coefficient", "clip_coefficient", {total}, {{"max_norm", 0.5}});
-  const TensorId narrow = g.input("narrow_total", {}, t);
-  g.op1("narrow_coefficient", "clip_coefficient", {narrow}, {{"max_norm", 0.5}});
-  g.op1("trust_ratio", "trust_ratio", {narrow, narrow}, {{"weight_decay", 0.1}});
-  g.op1("adafactor_rate", "adafactor_rate", {narrow, narrow, narrow, narrow}, {{"elements", 3}});
-  g.op1("unscaled", "unscale", {gradient, scalar("scale")}, {{"dtype", name(t)}, {"factor", 0.5}});
-  g.op1("flag", "non_finite", {gradient});
-  g.op1("most", "max_n", {p, gradient, m});
-  g.op1("wide", "cast", {p}, {{"dtype", name(statistics)}});
-  g.op1("narrow", "cast", {scalar("statistic")}, {{"dtype", name(t)}});
-  g.op1("filled", "fill", {},
-        {{"dims", std::string("a=3 b=4")}, {"value", 0.3}, {"dtype", name(t)}});
-  g.op1("largest", "reduce_max", {p}, {{"dims", std::string("b")}});
-  g.op("adagrad", "adagrad", {p, gradient, v, rate}, {{"weight_decay", 0.1}});
-  const Dim rows{"rows", 11}, width{"width", 4}, samples{"samples", 3};
-  const TensorId ids = g.input("ids", {samples, {"bag", 2}}, DType::kInt64);
-  g.op1("collected", "collect", {p}, {{"dim", std::string("a")}});
-  const auto table = [&](const char* of) { return g.input(of, {rows, width}, t); };
-  const TensorId weight = table("weight"), first = table("first"), second = table("second");
-  const TensorId of_rows = g.input("of_rows", {rows}, t),
-                 pooled = g.input("pooled", {samples, width}, t);
-  const Attributes modes = {{"modes", std::string("mean")}};
-  g.op("row_sgd", "row_sgd", {weight, ids, pooled, rate}, modes);
-  g.op("row_adagrad", "row_adagrad", {weight, second, ids, pooled, rate}, modes);
-  g.op("rowwise_adagrad", "rowwise_adagrad", {weight, of_rows, ids, pooled, rate}, modes);
-  g.op("row_adam", "row_adam", {weight, first, second, ids, pooled, rate, step}, modes);
-  g.op1("row_squares", "row_sum_squares", {weight, ids, pooled}, modes);
-  const TensorId squares = g.op1("squares", "row_squares", {weight, ids, pooled}, modes);
-  g.op1("row_sums", "row_sums", {of_rows, ids, squares},
-        {{"modes", std::string("ids")}, {"width", int64_t{4}}});
-  g.op1("rowwise_step", "rowwise_step", {weight, of_rows, ids, pooled, rate}, modes);
-  const TensorId of_ids = g.input("of_ids", {samples, {"bag", 2}}, t);
-  const Attributes weighted = {{"modes", std::string("weighted")}};
-  g.op("row_sgd_weighted", "row_sgd", {weight, ids, pooled, of_ids, rate}, weighted);
-  g.op1("codes", "code_ids", {p});
-  g.op1("carried", "carry", {p, gradient}, {{"keep", 0.9}, {"factor", 0.5}, {"offset", 0.1}});
-  std::vector<TensorId> state;
-  for (const char* one : {"s0", "s1", "s2", "s3", "s4"}) state.push_back(g.input(one, {}, t));
-  g.op("next", "loss_scale", state);
-  auto graph = g.finish();
-  EXPECT_TRUE(graph.has_value()) << (graph ? "" : graph.error().message);
-  return graph.value_or(Graph());
-}
 
 // Returns the kinds of which a kernel has run with an operand or a result of the dtype.
 std::map<DType, std::set<std::string>>& executed() {
@@ -130,12 +67,7 @@ double compare(const Graph& wide, const Graph& narrow, DType dtype, double high,
   Workspace exact(wide), work(narrow);
   fill_inputs(exact, high);
   fill_inputs(work, high);
-  if (narrow.find_tensor("v").valid() && narrow.name == "others") {
-    // Optimizers take roots of sums of squares, and of values that depend on the step.
-    for (const char* name : {"v", "second", "of_rows", "narrow_total"})
-      work.randomise(narrow.find_tensor(name), 0.5, 1);
-    work.randomise(narrow.find_tensor("step"), 1, 2);
-  }
+  if (narrow.name == "others") fill_others(work);
   double largest = 0;
   for (const Op& op : narrow.ops()) {
     const Op& same = wide.op(op.id);

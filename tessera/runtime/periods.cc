@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-Traffic counted(const comm::Communicator& world) {
+Traffic counted(comm::Communicator& world) {
   const comm::Counters& counters = world.counters();
   Traffic all{counters.total_bytes(), counters.point_to_point.messages};
   for (const Traffic& one : counters.collectives) all.messages += one.messages;

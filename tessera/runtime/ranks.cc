@@ -59,7 +59,7 @@ std::vector<std::string> sent_kinds() {
   return names;
 }
 
-std::vector<int64_t> bytes_sent(const comm::Communicator& world) {
+std::vector<int64_t> bytes_sent(comm::Communicator& world) {
   std::vector<int64_t> bytes;
   for (const auto& traffic : world.counters().collectives) bytes.push_back(traffic.bytes);
   bytes.push_back(world.counters().point_to_point.bytes);

@@ -29,7 +29,7 @@ Status agree(comm::Communicator& world, const Status& mine);
 void transfer(comm::Communicator& world, int from, int to, std::vector<double>& values);
 
 // Returns the bytes sent so far by kind: collectives in the order of CollectiveKind, then messages.
-std::vector<int64_t> bytes_sent(const comm::Communicator& world);
+std::vector<int64_t> bytes_sent(comm::Communicator& world);
 std::vector<std::string> sent_kinds();
 
 int64_t peak_rss_bytes();  // peak of the resident set of this process

@@ -44,4 +44,9 @@ Graph build_graph(const Case& c, DType dtype, bool backward);
 // Sets parameters and inputs to random numbers that depend only on their names.
 void fill_inputs(Workspace& work, double high);
 
+// Makes the kinds that no case has, updates above all, in one graph; nothing is differentiated.
+Graph other_kinds(DType dtype);
+// Sets what in that graph must be positive, a flag or an id; call it behind fill_inputs().
+void fill_others(Workspace& work);
+
 }  // namespace tessera::testing

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tessera/graph/graph.h"
+#include "tessera/runtime/device/device.h"
 #include "tessera/runtime/kernels.h"
 
 namespace tessera::testing {
@@ -32,6 +33,10 @@ class Workspace {
   void run_in_pieces(const Op& op, int dim, int64_t pieces);
   void run_box(const Op& op, const Box& box, const std::vector<bool>& add);
 
+  // Lets ops run on a device, whose memory gets their operands and from which their outputs come
+  // back. Null: on the processor.
+  void use(device::Device* device) { device_ = device; }
+
   kernels::Array view(TensorId id, const Box& region);
   const Graph& graph() const { return graph_; }
   kernels::KernelContext& context() { return context_; }
@@ -40,6 +45,11 @@ class Workspace {
   const Graph& graph_;
   std::map<int32_t, std::vector<std::byte>> memory_;
   kernels::KernelContext context_;
+  device::Device* device_ = nullptr;
+
+  std::vector<std::byte>& memory_of(TensorId id);
+  void run_call(const kernels::KernelCall& call);
+  void run_on_device(const Op& op, kernels::KernelCall call);
 };
 
 // The number of pieces of memory that this thread took from the heap (counting_heap_test.cc).

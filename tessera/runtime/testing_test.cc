@@ -164,9 +164,43 @@ void Workspace::run_box(const Op& op, const Box& box, const std::vector<bool>& a
     call.outputs.push_back(
         view(op.outputs[i], project(op.annotation, op.annotation.outputs[i], box)));
   }
+  if (device_ != nullptr) return run_on_device(op, std::move(call));
+  run_call(call);
+}
+
+void Workspace::run_call(const kernels::KernelCall& call) {
   const kernels::ThreadScope scope(1);
   const kernels::Kernel kernel = kernels::prepare_chosen(call);
   if (kernel) kernel();
+}
+
+std::vector<std::byte>& Workspace::memory_of(TensorId id) {
+  const Tensor& tensor = graph_.tensor(id);
+  return memory_.at(tensor.update_of.valid() ? tensor.update_of.value : id.value);
+}
+
+void Workspace::run_on_device(const Op& op, kernels::KernelCall call) {
+  const kernels::ThreadScope scope(1);
+  const auto stream = device_->stream({});
+  std::map<std::vector<std::byte>*, std::unique_ptr<device::Memory>> copies;  // of whole tensors
+  const auto place = [&](TensorId id, kernels::Array& array) {
+    if (array.data == nullptr) return;
+    std::vector<std::byte>& host = memory_of(id);
+    auto& copy = copies[&host];
+    const auto bytes = static_cast<int64_t>(host.size());
+    if (copy == nullptr) {
+      copy = device_->allocate(bytes).value();
+      device_->upload(*stream, *copy, 0, host.data(), bytes);
+    }
+    array.data = copy->data() + (array.data - host.data());
+    array.place = device_->place();
+  };
+  for (size_t i = 0; i < op.inputs.size(); ++i) place(op.inputs[i], call.inputs[i]);
+  for (size_t i = 0; i < op.outputs.size(); ++i) place(op.outputs[i], call.outputs[i]);
+  stream->launch([&] { run_call(call); });
+  stream->finish();
+  for (const auto& [host, copy] : copies)
+    device_->download(*stream, *copy, 0, host->data(), copy->bytes());
 }
 
 double relative_error(const std::vector<double>& a, const std::vector<double>& b) {

@@ -162,7 +162,7 @@ Status run_rank(const Periods& periods, const VerifyConfig& config, const Given&
       TESSERA_TRY_VOID(load_parameters(*executor, compiled.graph(), program, *given.weights));
       executor.resume_outer_steps(0);
     }
-    if (step == 1) world.reset_counters();
+    if (step == 1) world.counters() = {};
     if (change) {
       result.predicted.bytes += change->bytes_predicted;
       result.predicted.messages += change->messages_predicted;

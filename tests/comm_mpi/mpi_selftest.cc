@@ -59,7 +59,7 @@ Results run_cases(Communicator& comm, const std::vector<Case>& cases,
 
 void check_cases(Communicator& comm, std::vector<std::string>& errors) {
   const auto cases = testing::all_cases(static_cast<size_t>(comm.size()));
-  comm.reset_counters();
+  comm.counters() = {};
   const Results mine = run_cases(comm, cases, &errors);
   Counters want;
   for (const Case& test : cases) {
@@ -97,7 +97,7 @@ void check_bucket_and_groups(Communicator& comm, std::vector<std::string>& error
     const Case first = {"bucket a", a[kind]};
     const Case second = {"bucket b", b[kind], true};
     Arrays x(first, me), y(second, me), z(first, n - 1 - me);
-    comm.reset_counters();
+    comm.counters() = {};
     std::array<Handle, 2> handles = {comm.issue(forward, {x.item, y.item}, kLabel),
                                      comm.issue(backward, {z.item}, kLabel)};
     if (me == 0) std::swap(handles[0], handles[1]);
@@ -124,7 +124,7 @@ void check_point_to_point(Communicator& comm, std::vector<std::string>& errors) 
   const int to = (comm.rank() + 1) % comm.size();
   const int from = (comm.rank() + comm.size() - 1) % comm.size();
   if (to == comm.rank()) return;
-  comm.reset_counters();
+  comm.counters() = {};
   for (size_t size : {size_t{3}, size_t{300'000}}) {
     std::vector<std::vector<float>> out(6, std::vector<float>(size)), in = out;
     std::vector<Handle> handles;

@@ -63,12 +63,36 @@ TEST(OnTestDevice, FormulasEqualTheSerialRunOfTheProcessor) {
   }
 }
 
+// The stand-in goes the ways of a GPU: libtorch's guards, streams, events and allocator, and NCCL.
+TEST(OnStandIn, PlansEqualTheSerialRun) {
+  for (const char* plan :
+       {"serial", "megatron(tp=2,dp=2)", "fsdp(dp=2,prefetch=1)", "gpipe(pp=2,micro_batches=2)",
+        "interleaved(pp=2,chunks=2,micro_batches=2)", "megatron(tp=2,dp=1)+zero_offload"}) {
+    for (const char* device : {"stand-in", "stand-in(messages=host)"}) {
+      const auto report = verified(plan, device);
+      ASSERT_TRUE(report) << plan << " " << device << ": " << report.error().message;
+      EXPECT_TRUE(report->ok) << plan << " " << device << ": " << report->why;
+    }
+  }
+}
+
 TEST(OnTestDevice, AnUnknownDeviceIsRefused) {
   const auto report = verified("serial", "tpu");
   ASSERT_FALSE(report);
   EXPECT_EQ(report.error().code, ErrorCode::kInvalidInput);
   EXPECT_EQ(report.error().message,
-            "device 'tpu': expected cpu, test, test(seed=N) or test(kernels=formulas)");
+            "device 'tpu': expected cpu, cuda, cuda(messages=host), stand-in, "
+            "stand-in(messages=host), test, test(seed=N) or test(kernels=formulas)");
+}
+
+// Where there is no GPU, one line says what is missing first; where there is one, gpu-check runs.
+TEST(OnCuda, WhatIsMissingIsSaidInOneLine) {
+  const auto report = verified("serial", "cuda");
+  if (report) GTEST_SKIP() << "this machine has a GPU";
+  EXPECT_EQ(report.error().code, ErrorCode::kInvalidInput);
+  EXPECT_TRUE(report.error().message.starts_with("device cuda: expected "))
+      << report.error().message;
+  EXPECT_EQ(report.error().message.find('\n'), std::string::npos);
 }
 
 TEST(DroppedWaits, AreSeen) {

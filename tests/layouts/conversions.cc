@@ -93,7 +93,7 @@ std::string run(const ConversionCase& test, const Pair& pair, Communicator& comm
       const Redistribution what = redistribution(test, at, step, members);
       const auto me = static_cast<size_t>(std::find(members.begin(), members.end(), comm.rank()) -
                                           members.begin());
-      comm.reset_counters();
+      comm.counters() = {};
       comm.wait(comm.issue(comm.group(members), {{&what, held.view(), made.view()}},
                            {"op", "x", "axis"}));
       const Traffic counted = comm.counters().collectives[static_cast<size_t>(step.kind)];

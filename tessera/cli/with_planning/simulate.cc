@@ -470,7 +470,9 @@ void add_simulate(Commands& commands) {
       "  tessera simulate gpt:layers=4 --plan 'zero(stage=3,dp=8)' --cluster dgx-h100:1 \\\n"
       "      --what-if 'link:inner*0.5' --json\n"
       "  tessera simulate dlrm: --plan 'tables(8)' --cluster dgx-a100:1 --batch 16384 \\\n"
-      "      --optimizer 'adamw,tables.*=rowwise_adagrad'\n");
+      "      --optimizer 'adamw,tables.*=rowwise_adagrad'\n"
+      "  tessera simulate gpt:layers=4 --plan 'data_parallel(8)' --cluster dgx-h100:1 \\\n"
+      "      --style tessera,host=launches\n");
   command.action([options] { return run_simulate(*options); });
 }
 

@@ -463,8 +463,7 @@ class MpiCommunicator final : public Communicator {
 
   int rank() const override { return post_.rank(); }
   int size() const override { return post_.size(); }
-  const Counters& counters() const override { return counters_; }
-  void reset_counters() override { counters_ = {}; }
+  Counters& counters() override { return counters_; }
 
   int group(const std::vector<int>& members) override {
     const auto [entry, fresh] = group_ids_.try_emplace(members, static_cast<int>(groups_.size()));

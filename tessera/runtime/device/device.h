@@ -14,6 +14,11 @@
 //
 // Only work that a stream does may touch the memory; the host copies by upload() and download().
 //
+// There are two sorts of devices. Where place() is the processor, a stream is a thread that calls the
+// launched functions later, and a function reads and writes the memory like any other. Where place()
+// is an accelerator, launch() calls the function at once while the stream is libtorch's current one:
+// the function gives the accelerator work on tensors (kernels/tensor.h) and does not wait for it.
+//
 // Devices by name:
 //   cpu               the processor itself: no device object; work is done where it is launched
 //   test              behaves like an accelerator, on the processor. The host has addresses of its
@@ -22,21 +27,38 @@
 //                     they are waited for. So a missing wait or a read by the host is a wrong
 //                     value or a crash. `test(seed=N)` draws other delays; with
 //                     `test(kernels=formulas)` ops that have a formula are computed by it.
+//   stand-in          an accelerator of libtorch that the processor plays (stand_in.h): what runs on
+//                     it uses nothing but what libtorch offers for every accelerator
+//   cuda              a GPU, by the CUDA build of libtorch (cuda.h)
 //
 // If work throws, all streams of the device pass over what is left, and finish() throws the same
-// exception. A rank opens a device of its own. One thread of the rank, the host, uses it.
+// exception; the stream of an accelerator may throw it from launch(). A rank opens a device of its
+// own. One thread of the rank, the host, uses it.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "tessera/base/result.h"
 #include "tessera/comm/communicator.h"
+#include "tessera/runtime/device/place.h"
 
 namespace tessera::device {
+
+// What the ranks of a program exchange, as one rank sees it.
+struct Connections {
+  struct Message {
+    int from = 0, to = 0;
+    int64_t tag = 0;
+  };
+  std::vector<std::vector<int>> groups;  // members of each group that this rank belongs to
+  std::vector<Message> messages;         // of a step: sent and received, in the order of issue
+};
 
 // A point in the work of a stream.
 class Event {
@@ -53,6 +75,9 @@ class Stream {
   // Lets all work that is launched from now on wait for the event, which may be of another stream
   // of the same device.
   virtual void wait(std::shared_ptr<const Event> event) = 0;
+  // Writes the time at which the stream comes to this point, in nanoseconds of CLOCK_MONOTONIC, to
+  // `at`, which must live until finish() has returned.
+  virtual void stamp(int64_t& at) = 0;
   // Waits on the host until all work is done. Throws what any stream of the device threw.
   virtual void finish() = 0;
 };
@@ -69,26 +94,33 @@ class Memory {
 class Device {
  public:
   virtual ~Device() = default;
+  // Returns where libtorch finds the memory. The processor: streams are its threads.
+  virtual Place place() const { return {}; }
   // Returns whether ops that have a formula (formulas/formula.h) are computed by it, and not by a
-  // kernel of the processor.
-  virtual bool formulas() const = 0;
+  // kernel of the processor. On an accelerator all are.
+  virtual bool formulas() const { return false; }
   // Returns zeroed memory. Errors (invalid input): there is not so much.
   virtual Result<std::unique_ptr<Memory>> allocate(int64_t bytes) = 0;
   // Makes a stream. Where the stream is a thread, this thread keeps what `enter` returns as long as
   // it lives.
   virtual std::unique_ptr<Stream> stream(std::function<std::shared_ptr<void>()> enter) = 0;
   // Returns the communicator by which ranks exchange what lies in the device's memory. Only work of
-  // one stream may use it. `world`, which connects the hosts, carries it and outlives it.
-  virtual std::unique_ptr<comm::Communicator> communicator(comm::Communicator& world) = 0;
+  // one stream may use it, for `connections` and nothing else. `world`, which connects the hosts,
+  // carries it and outlives it. All ranks call this function. Errors (invalid input): the library
+  // that it needs is missing.
+  virtual Result<std::unique_ptr<comm::Communicator>> communicator(
+      comm::Communicator& world, const Connections& connections) = 0;
   // Copies contiguous bytes from the host, which waits for it; download() copies them back.
-  void upload(Stream& stream, const Memory& memory, int64_t offset, const std::byte* from,
-              int64_t bytes);
-  void download(Stream& stream, const Memory& memory, int64_t offset, std::byte* to, int64_t bytes);
+  virtual void upload(Stream& stream, const Memory& memory, int64_t offset, const std::byte* from,
+                      int64_t bytes);
+  virtual void download(Stream& stream, const Memory& memory, int64_t offset, std::byte* to,
+                        int64_t bytes);
 };
 
 // Opens a device by its name, which for "" is the value of the environment variable TESSERA_DEVICE,
-// or cpu without it; null is the processor itself. Errors (invalid input): an unknown name or key,
-// or a device that this machine or build lacks.
-Result<std::unique_ptr<Device>> open(std::string_view name);
+// or cpu without it; null is the processor itself. `world` has the ranks, each of which opens one:
+// those of a host get its accelerators in turn. Null: only this rank opens one. Errors (invalid
+// input): an unknown name or key, or a device that this machine or build lacks, with what is missing.
+Result<std::unique_ptr<Device>> open(std::string_view name, comm::Communicator* world = nullptr);
 
 }  // namespace tessera::device

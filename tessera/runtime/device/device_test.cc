@@ -1,12 +1,17 @@
 #include "tessera/runtime/device/device.h"
 
+#include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <stdexcept>
 #include <vector>
+
+#include "tessera/runtime/kernels.h"
+#include "tessera/runtime/kernels/tensor.h"
 
 namespace tessera::device {
 namespace {
@@ -25,7 +30,7 @@ TEST(Device, NamesAreReadAndOthersRefused) {
   ::setenv("TESSERA_DEVICE", "bogus", 1);
   const auto other = open("");
   ASSERT_FALSE(other);
-  EXPECT_THAT(other.error().message, HasSubstr("TESSERA_DEVICE 'bogus': expected cpu, test, "));
+  EXPECT_THAT(other.error().message, HasSubstr("TESSERA_DEVICE 'bogus': expected cpu, cuda, "));
   EXPECT_NE(opened("test"), nullptr);
   ::setenv("TESSERA_DEVICE", "", 1);
   EXPECT_EQ(*open(""), nullptr);
@@ -36,10 +41,10 @@ TEST(Device, NamesAreReadAndOthersRefused) {
     const auto device = open(name);
     return device ? "" : device.error().message;
   };
-  for (const char* name :
-       {"gpu", "test(seed=x)", "test(speed=1)", "test(kernels=fast)", "cpu(seed=1)"})
+  for (const char* name : {"gpu", "test(seed=x)", "test(speed=1)", "test(kernels=fast)",
+                           "cpu(seed=1)", "stand-in(seed=1)", "cuda(messages=guest)"})
     EXPECT_THAT(message(name),
-                HasSubstr(std::string("device '") + name + "': expected cpu, test, "));
+                HasSubstr(std::string("device '") + name + "': expected cpu, cuda, "));
 }
 
 TEST(TestDevice, AStreamDoesItsWorkInOrder) {
@@ -109,6 +114,46 @@ TEST(TestDevice, AThreadKeepsWhatItEntered) {
     EXPECT_EQ(alive, 1);
   }
   EXPECT_EQ(alive, 0);
+}
+
+// A number of a tensor on the stand-in, and tensors of the host beside it, are not for the host.
+TEST(StandIn, StreamsAndMemoryAreThoseOfAnAccelerator) {
+  const kernels::ThreadScope scope(1);
+  const auto device = opened("stand-in");
+  EXPECT_FALSE(device->place().is_processor());
+  const auto memory = device->allocate(8 * 4).value();
+  const auto first = device->stream({}), second = device->stream({});
+  const auto values = [&] {
+    return kernels::tensor_of(memory->data(), DType::kFloat64, {4}, {1}, device->place());
+  };
+  int64_t begin = 0, end = 0;
+  first->stamp(begin);
+  for (int i = 0; i < 50; ++i) {
+    first->launch([&] { values().add_(1); });
+    second->wait(first->record());
+    second->launch([&] { values().mul_(2); });
+    first->wait(second->record());
+  }
+  first->stamp(end);
+  std::vector<double> found(4), expected(4, 0);
+  for (int i = 0; i < 50; ++i) expected.assign(4, 2 * (expected[0] + 1));
+  device->download(*first, *memory, 0, reinterpret_cast<std::byte*>(found.data()), 8 * 4);
+  EXPECT_EQ(found, expected);
+  EXPECT_GT(end, begin);
+  const auto message = [&](const std::function<void()>& work) -> std::string {
+    try {
+      first->launch(work);
+    } catch (const comm::CommFault& fault) {
+      return fault.message;
+    }
+    return "";
+  };
+  EXPECT_THAT(message([&] { (void)values().sum().item(); }),
+              HasSubstr("the host reads a number of an accelerator"));
+  EXPECT_THAT(message([&] { values().add_(at::ones({4}, at::kDouble)); }),
+              HasSubstr("expected tensors of an accelerator, found one of cpu"));
+  EXPECT_THAT(message([&] { (void)values().nonzero(); }), HasSubstr("the host waits for its size"));
+  EXPECT_DEATH(*static_cast<volatile double*>(values().data_ptr()) = 1, "");
 }
 
 }  // namespace

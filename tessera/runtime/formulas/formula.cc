@@ -7,6 +7,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/runtime/formulas/call.h"
+#include "tessera/runtime/formulas/merge.h"
 #include "tessera/runtime/kernels/family.h"
 #include "tessera/runtime/kernels/table_rows.h"
 #include "tessera/runtime/kernels/tensor.h"
@@ -17,8 +18,12 @@ namespace {
 const std::map<std::string_view, Formula>& registry() {
   static const std::map<std::string_view, Formula> all = [] {
     std::map<std::string_view, Formula> kinds;
-    for (const auto family : {elementwise_formulas(), row_formulas(), product_formulas(),
-                              lookup_formulas(), update_formulas()}) {
+    for (const auto family :
+         {elementwise_formulas(), row_formulas(), product_formulas(), lookup_formulas(),
+          update_formulas(), mask_formulas(), mixture_formulas(), random_formulas(),
+          row_update_formulas(), sparse_formulas(), batch_norm_formulas(), convolution_formulas(),
+          grid_formulas(), moving_formulas(), picking_formulas(), pool_formulas(),
+          recurrence_formulas()}) {
       for (const Formula& formula : family) kinds.emplace(formula.kind, formula);
     }
     return kinds;
@@ -38,9 +43,13 @@ at::Tensor merged_moments(const at::Tensor& a, const at::Tensor& b) {
   const auto part = [](const at::Tensor& x, int64_t i) { return x.select(-1, i); };
   const at::Tensor count = part(a, 0) + part(b, 0), delta = part(b, 1) - part(a, 1);
   const at::Tensor share = at::where(count == 0, at::zeros_like(count), part(b, 0) / count);
-  return at::stack({count, part(a, 1) + delta * share,
-                    part(a, 2) + part(b, 2) + delta * delta * part(a, 0) * share},
-                   -1);
+  const at::Tensor merged =
+      at::stack({count, part(a, 1) + delta * share,
+                 part(a, 2) + part(b, 2) + delta * delta * part(a, 0) * share},
+                -1);
+  // A part of nothing leaves the other as it is.
+  const auto has_none = [&](const at::Tensor& x) { return (part(x, 0) == 0).unsqueeze(-1); };
+  return at::where(has_none(b), a, at::where(has_none(a), b, merged));
 }
 
 // Returns what two parts of attention's result make together. `lse` has the log-sum-exp of the scores
@@ -55,13 +64,20 @@ at::Tensor merged_results(const at::Tensor& before, const at::Tensor& lse_before
   return part(before, lse_before) + part(made, lse_made);
 }
 
-void write(const at::Tensor& to, const at::Tensor& value, bool add, Combiner combiner) {
-  const at::Tensor made = value.expand(to.sizes());
-  if (!add) {
-    to.copy_(made);
-    return;
-  }
-  const at::Tensor before = widened(to);
+// Prepares what a call without elements writes: the combiner's identity, unless it adds.
+Kernel prepare_identities(const KernelCall& call) {
+  return [call] {
+    for (size_t i = 0; i < call.outputs.size(); ++i) {
+      if (call.add[i] || call.outputs[i].empty()) continue;
+      tensor_of(call.outputs[i]).fill_(identity(call.op->annotation.outputs[i].combiner));
+    }
+  };
+}
+
+}  // namespace
+
+void merge_into(const at::Tensor& to, const at::Tensor& part, Combiner combiner) {
+  const at::Tensor made = part.expand(to.sizes()), before = widened(to);
   switch (combiner) {
     case Combiner::kSum: to.copy_(before + made); return;
     case Combiner::kMax: to.copy_(at::maximum(before, made.to(before.scalar_type()))); return;
@@ -72,11 +88,15 @@ void write(const at::Tensor& to, const at::Tensor& value, bool add, Combiner com
   TESSERA_CHECK(false, "weighted parts are merged by the kind's kernel");
 }
 
-}  // namespace
-
 Call::Call(const KernelCall& call) : call_(call) {}
 
-at::Tensor Call::in(size_t i) const { return widened(tensor_of(call_.inputs[i])); }
+at::Tensor Call::in(size_t i) const { return widened(stored(i)); }
+at::Tensor Call::stored(size_t i) const { return tensor_of(call_.inputs[i]); }
+at::Tensor Call::updated(size_t i) const {
+  const at::Tensor to = tensor_of(call_.outputs[i]);
+  if (call_.outputs[i].data != call_.inputs[i].data) to.copy_(stored(i));
+  return to;
+}
 
 at::Tensor Call::along(size_t i, const std::vector<int>& order) const {
   Array array = input_along(call_, i, order);
@@ -120,20 +140,51 @@ at::Tensor Call::summed(const at::Tensor& value, const std::vector<int>& order,
   return sum.permute(left);
 }
 
-Interval Call::rows_of(int dim) const { return rows_named(call_, dim); }
+at::Tensor Call::regrouped(const at::Tensor& value, size_t output) const {
+  return value.reshape(call_.outputs[output].shape);
+}
 
-bool has_formula(const Op& op) {
+Interval Call::rows_of(int dim) const { return rows_named(call_, dim); }
+Interval Call::interval(std::string_view dim) const {
+  return call_.box.dims[static_cast<size_t>(op().annotation.find(dim))];
+}
+int64_t Call::whole(std::string_view dim) const {
+  return op().annotation.dims[static_cast<size_t>(op().annotation.find(dim))].size;
+}
+
+at::Tensor numbers(const std::vector<int64_t>& list, const at::Tensor& like) {
+  const auto options = at::TensorOptions(at::kLong).device(like.device());
+  std::vector<at::Tensor> runs;
+  for (size_t i = 0; i < list.size();) {
+    const int64_t step = i + 1 < list.size() ? list[i + 1] - list[i] : 1;
+    size_t end = i + 1;
+    while (step != 0 && end < list.size() && list[end] - list[end - 1] == step) ++end;
+    const auto count = static_cast<int64_t>(end - i);
+    runs.push_back(step == 0 ? at::full({1}, list[i], options)
+                             : at::arange(list[i], list[i] + count * step, step, options));
+    i = end;
+  }
+  return runs.size() == 1 ? runs[0] : at::cat(runs);
+}
+
+bool has_formula(const Op& op, bool cached) {
   const auto found = registry().find(op.kind);
   if (found == registry().end()) return false;
-  return found->second.covers == nullptr || found->second.covers(op);
+  const auto agrees = [&](bool (*covers)(const Op&)) { return covers == nullptr || covers(op); };
+  return agrees(found->second.covers) && (!cached || agrees(found->second.covers_cached));
 }
 
 Kernel prepare_chosen(const KernelCall& call) {
+  const auto empty = [](const Array& array) { return array.empty(); };
+  const auto away = [](const Array& array) { return !array.place.is_processor(); };
   // Without elements to compute there are only identities to write, which formulas know nothing of.
-  const bool nothing =
-      call.box.empty() || std::all_of(call.outputs.begin(), call.outputs.end(),
-                                      [](const Array& output) { return output.empty(); });
-  if (!call.context->formulas || nothing || !has_formula(*call.op)) return prepare_kernel(call);
+  const bool nothing = call.box.empty() || std::ranges::all_of(call.outputs, empty);
+  const bool accelerated = std::ranges::any_of(call.outputs, away);
+  const bool covered = has_formula(*call.op, call.row_at != nullptr);
+  if (accelerated && nothing) return prepare_identities(call);
+  TESSERA_CHECK(!accelerated || covered, "no formula for kind {}", call.op->kind);
+  const bool chosen = call.context->formulas && !nothing && covered;
+  if (!accelerated && !chosen) return prepare_kernel(call);
   const auto found = registry().find(call.op->kind);
   return [call, value = found->second.value] {
     const Values made = value(Call(call));
@@ -141,13 +192,21 @@ Kernel prepare_chosen(const KernelCall& call) {
                   made.size(), call.outputs.size());
     for (size_t i = 0; i < made.size(); ++i) {
       if (call.outputs[i].empty()) continue;
+      if (!made[i].defined()) {  // the formula has written it
+        TESSERA_CHECK(!call.add[i], "{}: an update is never added", call.op->path);
+        continue;
+      }
       if (call.add[i] && call.op->annotation.outputs[i].combiner == Combiner::kWeighted) {
         const at::Tensor to = tensor_of(call.outputs[i]);  // the next output has the log-sum-exp
         to.copy_(merged_results(widened(to), tensor_of(call.outputs[i + 1]), made[i], made[i + 1]));
         continue;
       }
-      write(tensor_of(call.outputs[i]), made[i], call.add[i],
-            call.op->annotation.outputs[i].combiner);
+      const at::Tensor to = tensor_of(call.outputs[i]);
+      if (call.add[i]) {
+        merge_into(to, made[i], call.op->annotation.outputs[i].combiner);
+      } else {
+        to.copy_(made[i].expand(to.sizes()));
+      }
     }
   };
 }

@@ -11,8 +11,9 @@
 
 namespace tessera::kernels {
 
-// Returns whether there is a formula for the op.
-bool has_formula(const Op& op);
+// Returns whether there is a formula for the op; with `cached`, for the op on a table whose rows lie
+// in a cache (KernelCall::row_at).
+bool has_formula(const Op& op, bool cached = false);
 // Prepares the kernel of a call: by the op's formula if the call's context asks for formulas and the
 // op has one, else by prepare_kernel(). Each run of a formula makes new tensors.
 Kernel prepare_chosen(const KernelCall& call);

@@ -6,8 +6,9 @@
 #include <limits>
 
 #include "tessera/base/check.h"
-#include "tessera/graph/order.h"
 #include "tessera/runtime/formulas/call.h"
+#include "tessera/runtime/formulas/masks.h"
+#include "tessera/runtime/formulas/random.h"
 #include "tessera/runtime/kernels/attention_form.h"
 #include "tessera/runtime/kernels/family.h"
 
@@ -48,38 +49,24 @@ struct Scores {
   at::Tensor q, k, v;  // [b, h, g, q, d], [b, h, 1, kv, d], [b, h, 1, kv, d of values]
   at::Tensor values;   // scores, -inf where a query does not see a key
   at::Tensor slope;    // derivative of the cap; undefined without one
+  at::Tensor kept;     // which weights are not dropped; undefined: all
   double scale = 1;
 };
 
 // Returns which keys the queries of the call's box see, [q, kv] of truths; undefined: all.
 at::Tensor visible(const Call& c, const AttentionOperands& at, const at::Tensor& like) {
-  const Op& op = c.op();
-  const bool causal = op.integer("causal") != 0;
-  const int64_t window = op.integer("window");
-  if (!causal && window == 0) return {};
-  const int seq = op.annotation.find("seq"), kv = op.annotation.find("kv");
-  const auto box = [&](int dim) { return c.box().dims[static_cast<size_t>(dim)]; };
-  const auto size = [&](int dim) { return op.annotation.dims[static_cast<size_t>(dim)].size; };
-  const auto order = parse_order(op.text("order"));
-  TESSERA_CHECK(order.has_value(), "{}: order {}", op.path, op.text("order"));
-  const auto options = at::TensorOptions(at::kLong).device(like.device());
-  const int64_t keys = c.input(at.q + 1).shape[1], late = size(kv) - size(seq);
-  const auto positions = [&](Interval interval, int64_t shift) {
-    const at::Tensor made = at::empty({interval.size}, at::TensorOptions(at::kLong));
-    if (order->kind == Order::Kind::kNone)
-      return at::arange(interval.begin + shift, interval.begin + shift + interval.size, options);
-    for (const OpRun& run : runs_of(*order, size(kv), interval)) {
-      for (int64_t i = 0; i < run.size; ++i)
-        made[run.index - interval.begin + i] = run.first + i * run.stride;
-    }
-    return made.to(like.device());
-  };
-  const at::Tensor apart =
-      positions(box(seq), late).unsqueeze(-1) - positions({box(kv).begin, keys}, 0).unsqueeze(0);
-  at::Tensor seen = at::ones_like(apart, at::TensorOptions(at::kBool));
-  if (causal) seen = at::logical_and(seen, apart >= 0);
-  if (window > 0) seen = at::logical_and(seen, at::abs(apart) < window);
-  return seen;
+  const Interval keys = {c.interval("kv").begin, c.input(at.q + 1).shape[1]};
+  return visible_pairs(c.op(), c.interval("seq"), keys, c.whole("kv") - c.whole("seq"), like);
+}
+
+// Returns which weights are kept, [b, h, g, q, kv]; undefined: all.
+at::Tensor kept_weights(const Call& c, const at::Tensor& like, int64_t keys) {
+  const Keep keep(c.op());
+  if (keep.p == 0) return {};
+  std::vector<int> dims;
+  for (const char* name : {"batch", "seq", "heads", "group", "kv"})
+    dims.push_back(c.op().annotation.find(name));
+  return kept(c, keep, first_indices(c, dims, like).permute({0, 2, 3, 1}), keys);
 }
 
 Scores scores_of(const Call& c, const AttentionOperands& operands) {
@@ -114,7 +101,14 @@ Scores scores_of(const Call& c, const AttentionOperands& operands) {
     const at::Tensor own = of_keys(operands.query_segments), other = of_keys(operands.key_segments);
     made.values = at::where(own == other, made.values, never);
   }
+  made.kept = kept_weights(c, made.values, made.k.size(-2));
   return made;
+}
+
+// Returns the weights, or their gradients, without those that are dropped.
+at::Tensor dropped(const Call& c, const Scores& scores, const at::Tensor& weights) {
+  if (!scores.kept.defined()) return weights;
+  return at::where(scores.kept, weights * Keep(c.op()).factor, at::zeros({}, weights.options()));
 }
 
 // Returns exp(scores - lse), 0 where a query sees no key.
@@ -127,7 +121,7 @@ Values attention(const Call& c) {
   const AttentionOperands operands(c.op());
   const Scores scores = scores_of(c, operands);
   const at::Tensor lse = at::logsumexp(scores.values, {-1});
-  const at::Tensor o = at::matmul(weights_of(scores, lse), scores.v);
+  const at::Tensor o = at::matmul(dropped(c, scores, weights_of(scores, lse)), scores.v);
   return {o.permute({0, 3, 1, 2, 4}), lse.permute({0, 3, 1, 2})};
 }
 
@@ -141,30 +135,37 @@ Values attention_grad(const Call& c) {
   at::Tensor base = (dy * o).sum(-1, true);
   if (operands.of_lse >= 0)
     base = base - of_query(static_cast<size_t>(operands.of_lse)).unsqueeze(-1);
-  at::Tensor ds = p * (at::matmul(dy, scores.v.transpose(-1, -2)) - base);
+  const at::Tensor dp = dropped(c, scores, at::matmul(dy, scores.v.transpose(-1, -2)));
+  at::Tensor ds = p * (dp - base);
+  const at::Tensor of_bias = ds;
   if (scores.slope.defined()) ds = ds * scores.slope;
   ds = ds * scores.scale;
   const at::Tensor dq = at::matmul(ds, scores.k);
   const at::Tensor dk = at::matmul(ds.transpose(-1, -2), scores.q).sum(2),
-                   dv = at::matmul(p.transpose(-1, -2), dy).sum(2);
+                   dv = at::matmul(dropped(c, scores, p).transpose(-1, -2), dy).sum(2);
   const auto of_box = [&](const at::Tensor& made, size_t output) {
     const int64_t missing = c.output_size(output, 1) - made.size(2);
     const at::Tensor natural = made.permute({0, 2, 1, 3});
     return missing > 0 ? at::constant_pad_nd(natural, {0, 0, 0, 0, 0, missing}) : natural;
   };
-  return {dq.permute({0, 3, 1, 2, 4}), of_box(dk, 1), of_box(dv, 2)};
+  Values made = {dq.permute({0, 3, 1, 2, 4}), of_box(dk, 1), of_box(dv, 2)};
+  if (c.op().outputs.size() > 3) {
+    std::vector<int> order;
+    for (const char* name : {"batch", "heads", "group", "seq", "kv"})
+      order.push_back(c.op().annotation.find(name));
+    made.push_back(c.summed(of_bias, order, 3));
+  }
+  return made;
 }
-
-// Returns whether the op drops no weights. The random numbers of dropout have no formula yet.
-bool drops_nothing(const Op& op) { return op.number("p") == 0; }
 
 }  // namespace
 
 std::span<const Formula> product_formulas() {
   static const std::vector<Formula> formulas = {
       {"einsum", einsum},
-      {"attention", attention, drops_nothing},
-      {"attention_grad", attention_grad, drops_nothing},
+      {"attention", attention},
+      {"attention_grad", attention_grad},
+      {"attention_bias_grad", attention_grad},
   };
   return formulas;
 }

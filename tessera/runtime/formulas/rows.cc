@@ -1,4 +1,4 @@
-// Formulas of norms and of softmax, whole and in the pieces into which plans cut them.
+// Formulas of norms, of softmax and of running sums, whole and in the pieces into which plans cut them.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -80,6 +80,22 @@ Values cross_entropy_grad(const Call& c) {
   const at::Tensor made =
       dlse * at::exp(logits - lse) + at::where(ids == target, dpicked, at::zeros_like(dpicked));
   return {at::where(target >= 0, made, at::zeros_like(made))};
+}
+
+// Adds up neighbours at distances of 1, 2, 4, ..: libtorch's sum of floats is not the same twice on a
+// GPU, where its deterministic mode refuses it.
+Values running_sum(const Call& c) {
+  const int64_t dim = c.dim(0, c.op().text("dim"));
+  const bool reverse = c.op().integer("reverse") != 0;
+  at::Tensor sum = c.in(0);
+  const int64_t n = sum.size(dim);
+  for (int64_t apart = 1; apart < n; apart *= 2) {
+    const at::Tensor before = sum.narrow(dim, 0, n - apart),
+                     behind = sum.narrow(dim, apart, n - apart);
+    sum = reverse ? at::cat({before + behind, sum.narrow(dim, n - apart, apart)}, dim)
+                  : at::cat({sum.narrow(dim, 0, apart), behind + before}, dim);
+  }
+  return {sum};
 }
 
 Values rotary(const Call& c) {
@@ -183,6 +199,7 @@ std::span<const Formula> row_formulas() {
       {"cross_entropy", cross_entropy},
       {"cross_entropy_grad", cross_entropy_grad},
       {"rotary", rotary},
+      {"cumsum", running_sum},
   };
   return formulas;
 }

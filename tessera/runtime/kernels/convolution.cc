@@ -2,7 +2,6 @@
 // channels, ..]. A piece of x has the elements that the windows of the piece of y read. libtorch
 // pads both sides of a map equally. A piece at the border of the tensor may need padding on one
 // side only; then a padded copy is made.
-#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
 #include <ATen/ops/empty.h>
@@ -14,29 +13,13 @@
 #include <algorithm>
 #include <limits>
 
-#include "tessera/base/text.h"
 #include "tessera/runtime/kernels/maps.h"
 #include "tessera/runtime/kernels/placed_result.h"
 #include "tessera/runtime/kernels/pointwise_convolution.h"
 #include "tessera/runtime/kernels/window_pool.h"
+#include "tessera/runtime/kernels/windows.h"
 
 namespace tessera::kernels {
-
-std::vector<int64_t> numbers_of(const Op& op, std::string_view attribute, size_t count) {
-  std::vector<int64_t> numbers;
-  for (const std::string& word : split_text(op.text(attribute), ' ')) {
-    if (word.empty()) continue;
-    const auto number = parse_int(word);
-    TESSERA_CHECK(number.has_value(), "{}: {} '{}'", op.path, attribute, word);
-    numbers.push_back(*number);
-  }
-  if (numbers.size() == 1) numbers.resize(count, numbers.front());
-  return numbers;
-}
-
-WindowNumbers window_numbers(const Op& op, size_t spatial) {
-  return {numbers_of(op, "stride", spatial), numbers_of(op, "padding", spatial)};
-}
 
 at::Tensor at_least_float(const Array& array) {
   const at::Tensor tensor = tensor_of(array);
@@ -62,79 +45,6 @@ void put(const Array& out, const at::Tensor& result, bool add) {
 
 namespace {
 
-// ---- pieces of maps
-// The padding that the windows of a piece need, by spatial dim. The piece of x has those elements
-// of the windows that are inside the tensor, so a piece at the border may need padding on one
-// side only.
-struct PlacedFilter {
-  std::vector<int64_t> padding;  // padding on both sides, for libtorch
-  std::vector<int64_t> pads;     // pads for constant_pad_nd, applied to x first; empty: none
-};
-
-// Returns which intervals of the last `spatial` dims of an operand the call's box reads or writes.
-std::vector<Interval> spatial_intervals(const KernelCall& call, const OperandDims& operand,
-                                        size_t spatial) {
-  std::vector<Interval> out;
-  const Annotation& annotation = call.op->annotation;
-  for (size_t d = operand.dims.size() - spatial; d < operand.dims.size(); ++d) {
-    const Interval own = call.box.dims[static_cast<size_t>(operand.dims[d].front())];
-    const auto read = annotation.window_read(operand, d);
-    out.push_back(read ? read->of(own) : own);
-  }
-  return out;
-}
-
-struct Frame {
-  std::vector<int64_t> kernel;  // elements from the first to the last of a window
-  WindowNumbers windows;
-  bool pools = false;  // a pool: libtorch pads it by at most half a kernel, if the map is at least
-                       // a kernel
-
-  // Returns the interval from the begin of the first window of `positions` to the end of the
-  // last window.
-  Interval span(Interval positions, size_t d) const {
-    const int64_t begin = positions.begin * windows.stride[d] - windows.padding[d];
-    return {begin, (positions.size - 1) * windows.stride[d] + kernel[d]};
-  }
-  bool makes(int64_t elements, int64_t padding, int64_t positions, size_t d) const {
-    const int64_t room = elements + 2 * padding - kernel[d];
-    return padding >= 0 && room >= 0 && room / windows.stride[d] + 1 == positions &&
-           (!pools || (2 * padding <= kernel[d] && elements >= kernel[d]));
-  }
-  // Finds the padding for the windows `positions` on a piece of x with the elements `elements`;
-  // everything outside of these elements is padding.
-  PlacedFilter place(const std::vector<Interval>& elements,
-                     const std::vector<Interval>& positions) const {
-    PlacedFilter out{{}, {}};
-    bool even = true;
-    for (size_t d = 0; d < elements.size(); ++d) {
-      const int64_t left = elements[d].begin - span(positions[d], d).begin;
-      out.padding.push_back(left);
-      even = even && makes(elements[d].size, left, positions[d].size, d);
-    }
-    if (even) return out;
-    out.padding.assign(elements.size(), 0);
-    out.pads = to_cover(elements, positions, 1);
-    return out;
-  }
-  // Returns the pads for constant_pad_nd, the last dim first, that extend `elements` to the span of
-  // the positions (sign 1) or cut the span back to the elements (sign -1).
-  std::vector<int64_t> to_cover(const std::vector<Interval>& elements,
-                                const std::vector<Interval>& positions, int64_t sign) const {
-    std::vector<int64_t> pads;
-    for (size_t d = elements.size(); d-- > 0;) {
-      const Interval all = span(positions[d], d);
-      pads.push_back(sign * (elements[d].begin - all.begin));
-      pads.push_back(sign * (all.end() - elements[d].end()));
-    }
-    return pads;
-  }
-};
-
-at::Tensor padded(const at::Tensor& x, const std::vector<int64_t>& pads, double value = 0) {
-  return pads.empty() ? x : at::constant_pad_nd(x, pads, value);
-}
-
 // Returns the kernel for an output that no window reaches: it writes zeros, or does nothing if the
 // call adds.
 Kernel nothing_reached(const Array& out, bool add) {
@@ -149,31 +59,6 @@ std::vector<int64_t> covered(const std::vector<Interval>& positions, const Frame
 }
 
 // ---- convolutions
-struct ConvNumbers {
-  Frame frame;
-  size_t spatial = 2;
-  std::vector<int64_t> dilation, zeros;
-  int64_t groups = 1;  // groups in the piece
-};
-
-// Returns the numbers of a convolution. `weight` is the piece's weight [out, in of a group,
-// kernel..]; `in` is the number of channels of x in the piece. A piece has whole groups.
-ConvNumbers conv_numbers(const Op& op, const Array& weight, int64_t in) {
-  ConvNumbers n;
-  n.spatial = weight.shape.size() - 2;
-  n.dilation = numbers_of(op, "dilation", n.spatial);
-  n.zeros.assign(n.spatial, 0);
-  n.frame.windows = window_numbers(op, n.spatial);
-  for (size_t d = 0; d < n.spatial; ++d)
-    n.frame.kernel.push_back((weight.shape[d + 2] - 1) * n.dilation[d] + 1);
-  if (op.integer("groups") > 1) n.groups = in / std::max<int64_t>(1, weight.shape[1]);
-  return n;
-}
-
-int64_t channels_of(const Array& map, const Array& weight) {
-  return map.shape[map.shape.size() + 1 - weight.shape.size()];
-}
-
 // Returns whether each window has exactly one element, so that the convolution is a product of
 // matrices over the channels.
 bool is_pointwise(const ConvNumbers& n, const PlacedFilter& placed) {
@@ -188,7 +73,7 @@ bool is_pointwise(const ConvNumbers& n, const PlacedFilter& placed) {
 at::Tensor under_windows(const at::Tensor& map, const ConvNumbers& n) {
   at::Tensor taken = with_one_lead(map, n.spatial + 1);
   for (size_t d = 0; d < n.spatial; ++d) {
-    taken = taken.slice(static_cast<int64_t>(d) + 2, 0, std::nullopt, n.frame.windows.stride[d]);
+    taken = taken.slice(static_cast<int64_t>(d) + 2, 0, std::nullopt, n.frame.stride[d]);
   }
   return taken;
 }
@@ -238,8 +123,7 @@ void put_placed(const Array& out, bool add, std::optional<size_t>& turn, F&& com
 
 // Prepares the kernel with inputs (x, w), attributes (stride, padding) and output y.
 Kernel conv(const KernelCall& call) {
-  const ConvNumbers n =
-      conv_numbers(*call.op, call.inputs[1], channels_of(call.inputs[0], call.inputs[1]));
+  const ConvNumbers n = conv_numbers(*call.op, call.inputs[1], call.inputs[0]);
   const Annotation& annotation = call.op->annotation;
   const PlacedFilter placed =
       n.frame.place(spatial_intervals(call, annotation.inputs[0], n.spatial),
@@ -258,7 +142,7 @@ Kernel conv(const KernelCall& call) {
     const at::Tensor from = padded(with_one_lead(at_least_float(x), n.spatial + 1), placed.pads),
                      weight = at_least_float(w);
     put_placed(y, add, turn, [&] {
-      return at::convolution(from, weight, {}, n.frame.windows.stride, placed.padding, n.dilation,
+      return at::convolution(from, weight, {}, n.frame.stride, placed.padding, n.dilation,
                              false, n.zeros, n.groups);
     });
   };
@@ -268,14 +152,13 @@ Kernel conv(const KernelCall& call) {
 // windows that contain the element.
 Kernel conv_input_grad(const KernelCall& call) {
   if (call.inputs[0].empty()) return nothing_reached(call.outputs[0], call.add[0]);
-  const ConvNumbers n =
-      conv_numbers(*call.op, call.inputs[1], channels_of(call.outputs[0], call.inputs[1]));
+  const ConvNumbers n = conv_numbers(*call.op, call.inputs[1], call.outputs[0]);
   const Annotation& annotation = call.op->annotation;
   const auto positions = spatial_intervals(call, annotation.inputs[0], n.spatial),
              elements = spatial_intervals(call, annotation.outputs[0], n.spatial);
   const PlacedFilter placed = n.frame.place(elements, positions);
   if (is_pointwise(n, placed)) {
-    const std::vector<int64_t>& stride = n.frame.windows.stride;
+    const std::vector<int64_t>& stride = n.frame.stride;
     const bool each = std::all_of(stride.begin(), stride.end(), [](int64_t s) { return s == 1; });
     return [=, dy = call.inputs[0], w = call.inputs[1], dx = call.outputs[0], add = call.add[0]] {
       const at::Tensor gradient = by_position(at_least_float(dy), n),
@@ -313,7 +196,7 @@ Kernel conv_input_grad(const KernelCall& call) {
     const at::Tensor w = at_least_float(weight);
     put_placed(out, add, turn, [&] {
       const auto [dx, dw, db] = at::convolution_backward(
-          gradient, x, w, at::OptionalIntArrayRef(), n.frame.windows.stride, placed.padding,
+          gradient, x, w, at::OptionalIntArrayRef(), n.frame.stride, placed.padding,
           n.dilation, false, n.zeros, n.groups, {true, false, false});
       return padded(dx, back);
     });
@@ -322,8 +205,7 @@ Kernel conv_input_grad(const KernelCall& call) {
 
 // Prepares the kernel with inputs (dy, x) and output dw.
 Kernel conv_weight_grad(const KernelCall& call) {
-  const ConvNumbers n =
-      conv_numbers(*call.op, call.outputs[0], channels_of(call.inputs[1], call.outputs[0]));
+  const ConvNumbers n = conv_numbers(*call.op, call.outputs[0], call.inputs[1]);
   const Annotation& annotation = call.op->annotation;
   const PlacedFilter placed =
       n.frame.place(spatial_intervals(call, annotation.inputs[1], n.spatial),
@@ -343,27 +225,13 @@ Kernel conv_weight_grad(const KernelCall& call) {
     const at::Tensor x = padded(with_one_lead(at_least_float(operand), n.spatial + 1), placed.pads);
     const at::Tensor w = at::empty({1}, gradient.options()).expand(out.shape);
     const auto [dx, dw, db] = at::convolution_backward(
-        gradient, x, w, at::OptionalIntArrayRef(), n.frame.windows.stride, placed.padding,
+        gradient, x, w, at::OptionalIntArrayRef(), n.frame.stride, placed.padding,
         n.dilation, false, n.zeros, n.groups, {false, true, false});
     put(out, dw, add);
   };
 }
 
 // ---- pools
-struct PoolNumbers {
-  Frame frame;
-  size_t spatial = 2;
-  std::vector<int64_t> dilation;
-};
-PoolNumbers pool_numbers(const Op& op) {
-  PoolNumbers numbers;
-  numbers.spatial = std::max<size_t>(2, numbers_of(op, "kernel", 1).size());
-  numbers.frame = {numbers_of(op, "kernel", numbers.spatial), window_numbers(op, numbers.spatial),
-                   true};
-  numbers.dilation.assign(numbers.spatial, 1);
-  return numbers;
-}
-
 // Returns, for each spatial dim, which elements of a piece each window has: an interval [first,
 // end), counted from the piece's first element. If there are two spatial dims, a dim of one element
 // is added before them.
@@ -437,14 +305,11 @@ Kernel max_pool_grad(const KernelCall& call) {
 at::Tensor counts_of(const KernelCall& call, const PoolNumbers& n, const OperandDims& positions,
                      const OperandDims& elements) {
   if (call.op->integer("count_padding") != 0) return {};
-  const Annotation& annotation = call.op->annotation;
   at::Tensor counts = at::ones({}, at::kDouble);
   const auto of = spatial_intervals(call, positions, n.spatial);
   for (size_t d = 0; d < n.spatial; ++d) {
     const size_t dim = elements.dims.size() - n.spatial + d;
-    const auto read = annotation.window_read(elements, dim);
-    const int64_t extent =
-        read ? read->extent : annotation.dims[static_cast<size_t>(elements.dims[dim].front())].size;
+    const int64_t extent = extent_of(call, elements, dim);
     std::vector<double> inside;
     for (int64_t i = of[d].begin; i < of[d].end(); ++i) {
       const Interval window = n.frame.span({i, 1}, d);
@@ -454,12 +319,6 @@ at::Tensor counts_of(const KernelCall& call, const PoolNumbers& n, const Operand
     counts = counts.unsqueeze(-1).mul(at::tensor(inside));
   }
   return counts;
-}
-
-double one_over_volume(const PoolNumbers& n) {
-  double volume = 1;
-  for (const int64_t size : n.frame.kernel) volume *= static_cast<double>(size);
-  return 1 / volume;
 }
 
 // Makes a kernel that sums the elements of each window and multiplies the sum by `factor`, or
@@ -482,7 +341,7 @@ Kernel avg_pool(const KernelCall& call) {
   const Annotation& annotation = call.op->annotation;
   const PoolNumbers n = pool_numbers(*call.op);
   const at::Tensor counts = counts_of(call, n, annotation.outputs[0], annotation.inputs[0]);
-  return window_sums(call, counts.defined() ? 1.0 : one_over_volume(n), counts);
+  return window_sums(call, counts.defined() ? 1.0 : 1 / n.frame.volume(), counts);
 }
 Kernel sum_pool(const KernelCall& call) { return window_sums(call, 1); }
 
@@ -492,7 +351,7 @@ Kernel avg_pool_grad(const KernelCall& call) {
   const Annotation& annotation = call.op->annotation;
   const WindowPool pool = window_pool(call, n, annotation.outputs[0], annotation.inputs[0]);
   const at::Tensor counts = counts_of(call, n, annotation.inputs[0], annotation.outputs[0]);
-  const double factor = counts.defined() ? 1.0 : one_over_volume(n);
+  const double factor = counts.defined() ? 1.0 : 1 / n.frame.volume();
   return [=, dy = call.inputs[0], dx = call.outputs[0]] {
     at::Tensor gradient = at_least_float(dy);
     if (counts.defined()) gradient = gradient.div(counts.to(gradient.scalar_type()));

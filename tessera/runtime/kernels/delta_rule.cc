@@ -11,10 +11,8 @@
 //   h' = exp(s_Q) h + sum over j of exp(s_Q - s_j) k_j w_j^T
 #include <ATen/TensorOperators.h>
 #include <ATen/core/TensorBody.h>
-#include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
-#include <ATen/ops/flip.h>
 #include <ATen/ops/linalg_solve_triangular.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
@@ -27,7 +25,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tessera/runtime/kernels/maps.h"
+#include "tessera/runtime/kernels/recurrences.h"
 
 namespace tessera::kernels {
 namespace {
@@ -52,18 +50,15 @@ struct DeltaRule {
   at::Tensor q, k, v, g, beta;  // [b,G,1,S,N] twice, [b,G,R,S,P], [b,G,R,S], [b,G,R,S,1]
   int64_t chunk = 1, seq = 0;
 
-  DeltaRule(const std::vector<Array>& inputs, size_t first, int64_t chunk_size)
-      : q(at_least_float(inputs[first]).permute({0, 2, 1, 3}).unsqueeze(2)),
-        k(at_least_float(inputs[first + 1]).permute({0, 2, 1, 3}).unsqueeze(2)),
-        v(values(inputs[first + 2])),
-        g(at_least_float(inputs[first + 3]).permute({0, 2, 3, 1})),
-        beta(at_least_float(inputs[first + 4]).permute({0, 2, 3, 1}).unsqueeze(-1)),
+  DeltaRule(const Tensors& inputs, size_t first, int64_t chunk_size)
+      : q(inputs[first].permute({0, 2, 1, 3}).unsqueeze(2)),
+        k(inputs[first + 1].permute({0, 2, 1, 3}).unsqueeze(2)),
+        v(inputs[first + 2].permute({0, 2, 3, 1, 4})),
+        g(inputs[first + 3].permute({0, 2, 3, 1})),
+        beta(inputs[first + 4].permute({0, 2, 3, 1}).unsqueeze(-1)),
         chunk(std::min(chunk_size, v.size(3))),
         seq(v.size(3)) {}
 
-  static at::Tensor values(const Array& array) {
-    return at_least_float(array).permute({0, 2, 3, 1, 4});
-  }
   at::Tensor first_state() const {
     return at::zeros({v.size(0), v.size(1), v.size(2), q.size(4), v.size(4)}, v.options());
   }
@@ -82,7 +77,7 @@ struct DeltaChunk {
         k(rule.k.narrow(3, begin, size)),
         v(rule.v.narrow(3, begin, size)),
         beta(rule.beta.narrow(3, begin, size)) {
-    const at::Tensor s = at::cumsum(rule.g.narrow(3, begin, size), 3),
+    const at::Tensor s = running_sums(rule.g.narrow(3, begin, size)),
                      last = s.narrow(3, size - 1, 1);
     const at::Tensor ahead = at::triu(at::ones({size, size}, s.options().dtype(at::kBool)), 1);
     decay = decays((s.unsqueeze(-1) - s.unsqueeze(-2))
@@ -105,24 +100,6 @@ struct DeltaChunk {
     return whole * h + at::matmul(k.mT(), until * w);
   }
 };
-
-// Prepares the kernel with inputs (q, k, v, g, beta), attribute chunk and output y.
-Kernel gated_delta_rule(const KernelCall& call) {
-  return [inputs = call.inputs, chunk = call.op->integer("chunk"), y = call.outputs[0],
-          add = call.add[0]] {
-    const DeltaRule rule(inputs, 0, chunk);
-    at::Tensor h = rule.first_state(), out = at::empty_like(rule.v);
-    for (int64_t begin = 0; begin < rule.seq; begin += rule.chunk) {
-      const int64_t size = std::min(rule.chunk, rule.seq - begin);
-      const DeltaChunk one(rule, begin, size);
-      const at::Tensor w = one.written(h);
-      out.narrow(3, begin, size)
-          .copy_(at::matmul(one.scores(), w) + one.since * at::matmul(one.q, h));
-      h = one.next(h, w);
-    }
-    put(y, out.permute({0, 3, 1, 2, 4}), add);
-  };
-}
 
 struct DeltaGradients {
   at::Tensor dq, dk, dv, dg, dbeta;  // of all tokens, with dims as in DeltaRule
@@ -165,48 +142,48 @@ void differentiate_chunk(const DeltaChunk& one, int64_t begin, const at::Tensor&
                   over_last(one.k * from_told) - taken;
   const at::Tensor stays = one.whole.squeeze(-1) * at::sum(dh * h, {-2, -1}).unsqueeze(-1);
   ds.narrow(3, size - 1, 1).add_(at::sum(taken, {-1}, true) + stays);
-  part(out.dg).copy_(at::flip(at::cumsum(at::flip(ds, {3}), 3), {3}));
+  part(out.dg).copy_(running_sums(ds, /*from_the_end=*/true));
   dh = one.whole * dh + at::matmul(one.q.mT(), read) - at::matmul(one.k.mT(), told);
 }
 
-// Prepares the kernel with inputs (dy, q, k, v, g, beta), attribute chunk and outputs (dq, dk, dv, dg,
-// dbeta).
-Kernel gated_delta_rule_grad(const KernelCall& call) {
-  return [inputs = call.inputs, chunk = call.op->integer("chunk"), outputs = call.outputs,
-          add = call.add] {
-    const DeltaRule rule(inputs, 1, chunk);
-    const at::Tensor dy = DeltaRule::values(inputs[0]);
-    std::vector<at::Tensor> states = {rule.first_state()}, written;  // the states before each chunk
-    for (int64_t begin = 0; begin < rule.seq; begin += rule.chunk) {
-      const int64_t size = std::min(rule.chunk, rule.seq - begin);
-      const DeltaChunk one(rule, begin, size);
-      written.push_back(one.written(states.back()));
-      if (begin + size < rule.seq) states.push_back(one.next(states.back(), written.back()));
-    }
-    DeltaGradients out{at::empty_like(rule.q), at::empty_like(rule.k), at::empty_like(rule.v),
-                       at::empty_like(rule.g), at::empty_like(rule.beta)};
-    at::Tensor dh = rule.first_state();
-    for (size_t i = states.size(); i-- > 0;) {
-      const int64_t begin = static_cast<int64_t>(i) * rule.chunk;
-      const int64_t size = std::min(rule.chunk, rule.seq - begin);
-      differentiate_chunk(DeltaChunk(rule, begin, size), begin, dy.narrow(3, begin, size),
-                          states[i], written[i], dh, out);
-    }
-    put(outputs[0], out.dq.squeeze(2).permute({0, 2, 1, 3}), add[0]);
-    put(outputs[1], out.dk.squeeze(2).permute({0, 2, 1, 3}), add[1]);
-    put(outputs[2], out.dv.permute({0, 3, 1, 2, 4}), add[2]);
-    put(outputs[3], out.dg.permute({0, 3, 1, 2}), add[3]);
-    put(outputs[4], out.dbeta.squeeze(-1).permute({0, 3, 1, 2}), add[4]);
-  };
-}
-
-constexpr KernelInfo kDeltaRuleKernels[] = {
-    {"gated_delta_rule", gated_delta_rule, 0b1},
-    {"gated_delta_rule_grad", gated_delta_rule_grad, 0b11111},
-};
-
 }  // namespace
 
-std::span<const KernelInfo> delta_rule_kernels() { return kDeltaRuleKernels; }
+Tensors gated_delta_rule(const Op& op, const Tensors& inputs) {
+  const DeltaRule rule(inputs, 0, op.integer("chunk"));
+  at::Tensor h = rule.first_state(), out = at::empty_like(rule.v);
+  for (int64_t begin = 0; begin < rule.seq; begin += rule.chunk) {
+    const int64_t size = std::min(rule.chunk, rule.seq - begin);
+    const DeltaChunk one(rule, begin, size);
+    const at::Tensor w = one.written(h);
+    out.narrow(3, begin, size)
+        .copy_(at::matmul(one.scores(), w) + one.since * at::matmul(one.q, h));
+    h = one.next(h, w);
+  }
+  return {out.permute({0, 3, 1, 2, 4})};
+}
+
+Tensors gated_delta_rule_grad(const Op& op, const Tensors& inputs) {
+  const DeltaRule rule(inputs, 1, op.integer("chunk"));
+  const at::Tensor dy = inputs[0].permute({0, 2, 3, 1, 4});
+  Tensors states = {rule.first_state()}, written;  // the states before each chunk
+  for (int64_t begin = 0; begin < rule.seq; begin += rule.chunk) {
+    const int64_t size = std::min(rule.chunk, rule.seq - begin);
+    const DeltaChunk one(rule, begin, size);
+    written.push_back(one.written(states.back()));
+    if (begin + size < rule.seq) states.push_back(one.next(states.back(), written.back()));
+  }
+  DeltaGradients out{at::empty_like(rule.q), at::empty_like(rule.k), at::empty_like(rule.v),
+                     at::empty_like(rule.g), at::empty_like(rule.beta)};
+  at::Tensor dh = rule.first_state();
+  for (size_t i = states.size(); i-- > 0;) {
+    const int64_t begin = static_cast<int64_t>(i) * rule.chunk;
+    const int64_t size = std::min(rule.chunk, rule.seq - begin);
+    differentiate_chunk(DeltaChunk(rule, begin, size), begin, dy.narrow(3, begin, size), states[i],
+                        written[i], dh, out);
+  }
+  return {out.dq.squeeze(2).permute({0, 2, 1, 3}), out.dk.squeeze(2).permute({0, 2, 1, 3}),
+          out.dv.permute({0, 3, 1, 2, 4}), out.dg.permute({0, 3, 1, 2}),
+          out.dbeta.squeeze(-1).permute({0, 3, 1, 2})};
+}
 
 }  // namespace tessera::kernels

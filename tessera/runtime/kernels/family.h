@@ -19,7 +19,6 @@ struct KernelInfo {
 std::span<const KernelInfo> attention_kernels();
 std::span<const KernelInfo> batch_norm_kernels();
 std::span<const KernelInfo> convolution_kernels();
-std::span<const KernelInfo> delta_rule_kernels();
 std::span<const KernelInfo> einsum_kernels();
 std::span<const KernelInfo> indexing_kernels();
 std::span<const KernelInfo> pointwise_kernels();
@@ -41,6 +40,9 @@ std::span<const KernelInfo> update_kernels();
 bool blocked_attention_is_faster(DType dtype);
 Kernel blocked_attention(const KernelCall& call);
 Kernel blocked_attention_grad(const KernelCall& call);
+
+// Returns the value that leaves others as they are when it is combined with them.
+double identity(Combiner combiner);
 
 // Returns a view of the array whose dims are the op dims `order`. Along an op dim that the operand
 // lacks the view has stride 0. A bracket of the operand becomes one dim for each member; the

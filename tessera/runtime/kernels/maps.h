@@ -5,20 +5,9 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
-#include <string_view>
-#include <vector>
-
 #include "tessera/runtime/kernels/tensor.h"
 
 namespace tessera::kernels {
-
-// The stride and padding of an op's windows, with one number for each spatial dim.
-struct WindowNumbers {
-  std::vector<int64_t> stride, padding;
-};
-WindowNumbers window_numbers(const Op& op, size_t spatial);
-std::vector<int64_t> numbers_of(const Op& op, std::string_view attribute, size_t count);
 
 // Returns the array as a tensor. If the array's type is narrower than float, converts it to float,
 // because libtorch lacks some 16-bit kernels.

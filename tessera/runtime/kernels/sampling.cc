@@ -15,23 +15,12 @@
 #include "tessera/base/text.h"
 #include "tessera/runtime/kernels/maps.h"
 #include "tessera/runtime/kernels/nest.h"
+#include "tessera/runtime/kernels/windows.h"
 
 namespace tessera::kernels {
 namespace {
 
 // ---- resize
-// Returns which interval of tensor dim d of an operand the call's box reads or writes.
-Interval interval_of(const KernelCall& call, const OperandDims& operand, size_t d) {
-  const Interval own = call.box.dims[static_cast<size_t>(operand.dims[d].front())];
-  const auto read = call.op->annotation.window_read(operand, d);
-  return read ? read->of(own) : own;
-}
-int64_t extent_of(const KernelCall& call, const OperandDims& operand, size_t d) {
-  const auto read = call.op->annotation.window_read(operand, d);
-  return read ? read->extent
-              : call.op->annotation.dims[static_cast<size_t>(operand.dims[d].front())].size;
-}
-
 // For each element of y along a dim: the elements of x from which it is interpolated, and their
 // weights. These are the two elements of x on both sides of it, or only the nearest one. Places
 // count from the first element of the piece of x; an element of x outside of the piece gets place 0

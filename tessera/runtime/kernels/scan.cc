@@ -10,10 +10,9 @@
 //   h' = exp(s_Q) h + sum over j of exp(s_Q - s_j) u_j B_j^T
 #include <ATen/TensorOperators.h>
 #include <ATen/core/TensorBody.h>
-#include <ATen/ops/cumsum.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
-#include <ATen/ops/flip.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/sum.h>
@@ -25,6 +24,7 @@
 #include <limits>
 
 #include "tessera/runtime/kernels/maps.h"
+#include "tessera/runtime/kernels/recurrences.h"
 
 namespace tessera::kernels {
 namespace {
@@ -35,13 +35,13 @@ struct Scan {
   at::Tensor x, dt, a, b, c, d;  // [b,G,R,S,P], [b,G,R,S], [G,R,1], [b,G,1,S,N] twice, [G,R,1,1]
   int64_t chunk = 1, seq = 0;
 
-  Scan(const std::vector<Array>& inputs, size_t first, int64_t chunk_size)
-      : x(at_least_float(inputs[first]).permute({0, 2, 3, 1, 4})),
-        dt(at_least_float(inputs[first + 1]).permute({0, 2, 3, 1})),
-        a(at_least_float(inputs[first + 2]).unsqueeze(-1)),
-        b(at_least_float(inputs[first + 3]).permute({0, 2, 1, 3}).unsqueeze(2)),
-        c(at_least_float(inputs[first + 4]).permute({0, 2, 1, 3}).unsqueeze(2)),
-        d(at_least_float(inputs[first + 5]).unsqueeze(-1).unsqueeze(-1)),
+  Scan(const Tensors& inputs, size_t first, int64_t chunk_size)
+      : x(inputs[first].permute({0, 2, 3, 1, 4})),
+        dt(inputs[first + 1].permute({0, 2, 3, 1})),
+        a(inputs[first + 2].unsqueeze(-1)),
+        b(inputs[first + 3].permute({0, 2, 1, 3}).unsqueeze(2)),
+        c(inputs[first + 4].permute({0, 2, 1, 3}).unsqueeze(2)),
+        d(inputs[first + 5].unsqueeze(-1).unsqueeze(-1)),
         chunk(std::min(chunk_size, x.size(3))),
         seq(x.size(3)) {}
 
@@ -64,7 +64,7 @@ struct Chunk {
         b(scan.b.narrow(3, begin, size)),
         c(scan.c.narrow(3, begin, size)),
         u(x * dt.unsqueeze(-1)) {
-    const at::Tensor s = at::cumsum(dt * scan.a, 3), last = s.narrow(3, size - 1, 1);
+    const at::Tensor s = running_sums(dt * scan.a), last = s.narrow(3, size - 1, 1);
     const at::Tensor ahead = at::triu(at::ones({size, size}, s.options().dtype(at::kBool)), 1);
     decay = at::exp((s.unsqueeze(-1) - s.unsqueeze(-2))
                         .masked_fill_(ahead, -std::numeric_limits<double>::infinity()));
@@ -78,24 +78,6 @@ struct Chunk {
     return whole * h + at::matmul((until * u).transpose(-1, -2), b);
   }
 };
-
-// Prepares the kernel with inputs (x, dt, A, B, C, D), attribute chunk and output y.
-Kernel state_scan(const KernelCall& call) {
-  return [inputs = call.inputs, chunk = call.op->integer("chunk"), y = call.outputs[0],
-          add = call.add[0]] {
-    const Scan scan(inputs, 0, chunk);
-    at::Tensor h = scan.first_state(), out = at::empty_like(scan.x);
-    for (int64_t begin = 0; begin < scan.seq; begin += scan.chunk) {
-      const int64_t size = std::min(scan.chunk, scan.seq - begin);
-      const Chunk one(scan, begin, size);
-      out.narrow(3, begin, size)
-          .copy_(at::matmul(one.scores, one.u) +
-                 one.since * at::matmul(one.c, h.transpose(-1, -2)) + scan.d * one.x);
-      h = one.next(h);
-    }
-    put(y, out.permute({0, 3, 1, 2, 4}), add);
-  };
-}
 
 struct ScanGradients {
   at::Tensor dx, ddt, db, dc;  // of all tokens, with dims as in Scan
@@ -127,96 +109,116 @@ void differentiate_chunk(const Scan& scan, const Chunk& one, int64_t begin, cons
   at::Tensor ds = at::sum(weights, {-1}) - at::sum(weights, {-2}) + given - taken;
   const at::Tensor stays = one.whole.squeeze(-1) * at::sum(dh * h, {-2, -1}).unsqueeze(-1);
   ds.narrow(3, size - 1, 1).add_(at::sum(taken, {-1}, true) + stays);
-  const at::Tensor d_log = at::flip(at::cumsum(at::flip(ds, {3}), 3), {3});
+  const at::Tensor d_log = running_sums(ds, /*from_the_end=*/true);
   part(out.ddt).copy_(d_log * scan.a + at::sum(du * one.x, {-1}));
   out.da.add_(at::sum(d_log * one.dt, {0, 3}));
   out.dd.add_(at::sum(dy * one.x, {0, 3, 4}));
   dh = one.whole * dh + at::matmul(scaled.transpose(-1, -2), one.c);
 }
 
-// Prepares the kernel with inputs (dy, x, dt, A, B, C, D), attribute chunk and outputs (dx, ddt,
-// dA, dB, dC, dD).
-Kernel state_scan_grad(const KernelCall& call) {
-  return [inputs = call.inputs, chunk = call.op->integer("chunk"), outputs = call.outputs,
-          add = call.add] {
-    const Scan scan(inputs, 1, chunk);
-    const at::Tensor dy = at_least_float(inputs[0]).permute({0, 2, 3, 1, 4});
-    std::vector<at::Tensor> states = {scan.first_state()};  // the states before each chunk
-    for (int64_t begin = scan.chunk; begin < scan.seq; begin += scan.chunk)
-      states.push_back(Chunk(scan, begin - scan.chunk, scan.chunk).next(states.back()));
-    ScanGradients out{at::empty_like(scan.x),
-                      at::empty_like(scan.dt),
-                      at::empty_like(scan.b),
-                      at::empty_like(scan.c),
-                      at::zeros_like(scan.a.squeeze(-1)),
-                      at::zeros_like(scan.a.squeeze(-1))};
-    at::Tensor dh = scan.first_state();
-    for (size_t i = states.size(); i-- > 0;) {
-      const int64_t begin = static_cast<int64_t>(i) * scan.chunk;
-      const int64_t size = std::min(scan.chunk, scan.seq - begin);
-      differentiate_chunk(scan, Chunk(scan, begin, size), begin, dy.narrow(3, begin, size),
-                          states[i], dh, out);
-    }
-    put(outputs[0], out.dx.permute({0, 3, 1, 2, 4}), add[0]);
-    put(outputs[1], out.ddt.permute({0, 3, 1, 2}), add[1]);
-    put(outputs[2], out.da, add[2]);
-    put(outputs[3], out.db.squeeze(2).permute({0, 2, 1, 3}), add[3]);
-    put(outputs[4], out.dc.squeeze(2).permute({0, 2, 1, 3}), add[4]);
-    put(outputs[5], out.dd, add[5]);
-  };
-}
-
 // ---- causal_conv
 // Returns x [lead.., seq, channels..] as [lead, seq, channels]; w [channels.., width] says how many
 // dims are channels.
-at::Tensor rows_of_channels(const Array& x, const at::Tensor& w) {
-  const auto last = static_cast<size_t>(x.shape.size()) - static_cast<size_t>(w.dim() - 1);
-  return at_least_float(x).reshape({-1, x.shape[last - 1], w.numel() / w.size(-1)});
+at::Tensor rows_of_channels(const at::Tensor& x, const at::Tensor& w) {
+  return x.reshape({-1, x.size(x.dim() - w.dim()), w.numel() / w.size(-1)});
 }
 
-// Prepares the kernel with inputs (x, w) or (x, w, b) and output y.
-Kernel causal_conv(const KernelCall& call) {
-  return [inputs = call.inputs, out = call.outputs[0], add = call.add[0]] {
-    const at::Tensor w = at_least_float(inputs[1]), taps = w.reshape({-1, w.size(-1)});
-    const at::Tensor x = rows_of_channels(inputs[0], w);
-    at::Tensor y = inputs.size() > 2 ? at_least_float(inputs[2]).reshape({-1}).expand_as(x).clone()
-                                     : at::zeros_like(x);
-    for (int64_t k = 0; k < taps.size(1); ++k) {
-      const int64_t back = taps.size(1) - 1 - k, size = x.size(1) - back;
-      if (size <= 0) continue;
-      y.narrow(1, back, size).addcmul_(x.narrow(1, 0, size), taps.select(1, k));
-    }
-    put(out, y, add);
-  };
-}
-
-// Prepares the kernel with inputs (dy, x, w) and outputs (dx, dw, db).
-Kernel causal_conv_grad(const KernelCall& call) {
-  return [inputs = call.inputs, outputs = call.outputs, add = call.add] {
-    const at::Tensor w = at_least_float(inputs[2]), taps = w.reshape({-1, w.size(-1)});
-    const at::Tensor dy = rows_of_channels(inputs[0], w), x = rows_of_channels(inputs[1], w);
-    at::Tensor dx = at::zeros_like(x), dw = at::zeros_like(taps);
-    for (int64_t k = 0; k < taps.size(1); ++k) {
-      const int64_t back = taps.size(1) - 1 - k, size = x.size(1) - back;
-      if (size <= 0) continue;
-      const at::Tensor later = dy.narrow(1, back, size);
-      dx.narrow(1, 0, size).addcmul_(later, taps.select(1, k));
-      dw.select(1, k).copy_(at::sum(later * x.narrow(1, 0, size), {0, 1}));
-    }
-    put(outputs[0], dx, add[0]);
-    put(outputs[1], dw, add[1]);
-    put(outputs[2], at::sum(dy, {0, 1}), add[2]);
+// Prepares the kernel of a kind by a function of tensors.
+template <Tensors (*compute)(const Op&, const Tensors&)>
+Kernel prepare_by_tensors(const KernelCall& call) {
+  return [op = call.op, inputs = call.inputs, outputs = call.outputs, add = call.add] {
+    Tensors operands;
+    for (const Array& input : inputs) operands.push_back(at_least_float(input));
+    const Tensors made = compute(*op, operands);
+    for (size_t i = 0; i < made.size(); ++i) put(outputs[i], made[i], add[i]);
   };
 }
 
 constexpr KernelInfo kScanKernels[] = {
-    {"state_scan", state_scan, 0b1},
-    {"state_scan_grad", state_scan_grad, 0b111111},
-    {"causal_conv", causal_conv, 0b1},
-    {"causal_conv_grad", causal_conv_grad, 0b111},
+    {"state_scan", prepare_by_tensors<state_scan>, 0b1},
+    {"state_scan_grad", prepare_by_tensors<state_scan_grad>, 0b111111},
+    {"gated_delta_rule", prepare_by_tensors<gated_delta_rule>, 0b1},
+    {"gated_delta_rule_grad", prepare_by_tensors<gated_delta_rule_grad>, 0b11111},
+    {"causal_conv", prepare_by_tensors<causal_conv>, 0b1},
+    {"causal_conv_grad", prepare_by_tensors<causal_conv_grad>, 0b111},
 };
 
 }  // namespace
+
+at::Tensor running_sums(const at::Tensor& x, bool from_the_end) {
+  at::Tensor sums = x;
+  for (int64_t step = 1; step < x.size(-1); step *= 2) {
+    const int64_t before = from_the_end ? -step : step;
+    sums = sums + at::constant_pad_nd(sums, {before, -before});
+  }
+  return sums;
+}
+
+Tensors state_scan(const Op& op, const Tensors& inputs) {
+  const Scan scan(inputs, 0, op.integer("chunk"));
+  at::Tensor h = scan.first_state(), out = at::empty_like(scan.x);
+  for (int64_t begin = 0; begin < scan.seq; begin += scan.chunk) {
+    const int64_t size = std::min(scan.chunk, scan.seq - begin);
+    const Chunk one(scan, begin, size);
+    out.narrow(3, begin, size)
+        .copy_(at::matmul(one.scores, one.u) +
+               one.since * at::matmul(one.c, h.transpose(-1, -2)) + scan.d * one.x);
+    h = one.next(h);
+  }
+  return {out.permute({0, 3, 1, 2, 4})};
+}
+
+Tensors state_scan_grad(const Op& op, const Tensors& inputs) {
+  const Scan scan(inputs, 1, op.integer("chunk"));
+  const at::Tensor dy = inputs[0].permute({0, 2, 3, 1, 4});
+  Tensors states = {scan.first_state()};  // the states before each chunk
+  for (int64_t begin = scan.chunk; begin < scan.seq; begin += scan.chunk)
+    states.push_back(Chunk(scan, begin - scan.chunk, scan.chunk).next(states.back()));
+  ScanGradients out{at::empty_like(scan.x),
+                    at::empty_like(scan.dt),
+                    at::empty_like(scan.b),
+                    at::empty_like(scan.c),
+                    at::zeros_like(scan.a.squeeze(-1)),
+                    at::zeros_like(scan.a.squeeze(-1))};
+  at::Tensor dh = scan.first_state();
+  for (size_t i = states.size(); i-- > 0;) {
+    const int64_t begin = static_cast<int64_t>(i) * scan.chunk;
+    const int64_t size = std::min(scan.chunk, scan.seq - begin);
+    differentiate_chunk(scan, Chunk(scan, begin, size), begin, dy.narrow(3, begin, size), states[i],
+                        dh, out);
+  }
+  return {out.dx.permute({0, 3, 1, 2, 4}),          out.ddt.permute({0, 3, 1, 2}),
+          out.da,                                   out.db.squeeze(2).permute({0, 2, 1, 3}),
+          out.dc.squeeze(2).permute({0, 2, 1, 3}), out.dd};
+}
+
+Tensors causal_conv(const Op&, const Tensors& inputs) {
+  const at::Tensor w = inputs[1], taps = w.reshape({-1, w.size(-1)});
+  const at::Tensor x = rows_of_channels(inputs[0], w);
+  at::Tensor y = inputs.size() > 2 ? inputs[2].reshape({-1}).expand_as(x).clone()
+                                   : at::zeros_like(x);
+  for (int64_t k = 0; k < taps.size(1); ++k) {
+    const int64_t back = taps.size(1) - 1 - k, size = x.size(1) - back;
+    if (size <= 0) continue;
+    y.narrow(1, back, size).addcmul_(x.narrow(1, 0, size), taps.select(1, k));
+  }
+  return {y.reshape(inputs[0].sizes())};
+}
+
+Tensors causal_conv_grad(const Op&, const Tensors& inputs) {
+  const at::Tensor w = inputs[2], taps = w.reshape({-1, w.size(-1)});
+  const at::Tensor dy = rows_of_channels(inputs[0], w), x = rows_of_channels(inputs[1], w);
+  at::Tensor dx = at::zeros_like(x), dw = at::zeros_like(taps);
+  for (int64_t k = 0; k < taps.size(1); ++k) {
+    const int64_t back = taps.size(1) - 1 - k, size = x.size(1) - back;
+    if (size <= 0) continue;
+    const at::Tensor later = dy.narrow(1, back, size);
+    dx.narrow(1, 0, size).addcmul_(later, taps.select(1, k));
+    dw.select(1, k).copy_(at::sum(later * x.narrow(1, 0, size), {0, 1}));
+  }
+  return {dx.reshape(inputs[1].sizes()), dw.reshape(w.sizes()),
+          at::sum(dy, {0, 1}).reshape(w.sizes().slice(0, static_cast<size_t>(w.dim()) - 1))};
+}
 
 std::span<const KernelInfo> scan_kernels() { return kScanKernels; }
 

@@ -312,11 +312,18 @@ std::span<const KernelInfo> shape_kernels() { return kShapeKernels; }
 
 Kernel prepare_copy(const Array& from, const Array& to) {
   if (to.empty()) return {};
-  return [out = tensor_of(to), in = tensor_of(from)]() mutable { out.copy_(in); };
+  return [out = tensor_of(to), in = tensor_of(from)]() mutable {
+    out.copy_(in, /*non_blocking=*/true);
+  };
 }
 
 Kernel prepare_add(const Array& from, const Array& to) {
   if (to.empty()) return {};
+  if (from.place != to.place) {
+    return [out = tensor_of(to), in = tensor_of(from)]() mutable {
+      out.add_(in.to(out.device(), /*non_blocking=*/true));
+    };
+  }
   return [out = tensor_of(to), in = tensor_of(from)]() mutable { out.add_(in); };
 }
 

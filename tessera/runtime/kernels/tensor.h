@@ -23,12 +23,20 @@ inline at::ScalarType scalar_type(DType dtype) {
   return at::kFloat;
 }
 
+inline c10::Device device_of(Place place) {
+  return {static_cast<c10::DeviceType>(place.type), place.index};
+}
 inline at::Tensor tensor_of(std::byte* data, DType dtype, at::IntArrayRef shape,
-                            at::IntArrayRef strides) {
-  return at::from_blob(data, shape, strides, at::TensorOptions(scalar_type(dtype)));
+                            at::IntArrayRef strides, Place place = {}) {
+  const c10::Device device = device_of(place);
+  return at::for_blob(data, shape)
+      .strides(strides)
+      .options(at::TensorOptions(scalar_type(dtype)).device(device))
+      .target_device(device)
+      .make_tensor();
 }
 inline at::Tensor tensor_of(const Array& array) {
-  return tensor_of(array.data, array.dtype, array.shape, array.strides);
+  return tensor_of(array.data, array.dtype, array.shape, array.strides, array.place);
 }
 
 }  // namespace tessera::kernels
