@@ -17,8 +17,8 @@ Result<std::vector<KindLaunches>> read_launches(std::string_view toml, std::stri
     const bool whole = row.size() == 3;
     const auto wide = parse_double(whole ? row[1] : ""), narrow = parse_double(whole ? row[2] : "");
     if (!wide || !narrow) {
-      return root.error("counts", "expected rows of a kind and two numbers, found '" +
-                                      join(row, ", ") + "'");
+      return root.error("counts",
+                        "expected rows of a kind and two numbers, found '" + join(row, ", ") + "'");
     }
     out.push_back({row[0], *wide, *narrow});
   }

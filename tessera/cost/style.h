@@ -23,7 +23,7 @@ struct Style {
   // node's host_slowness; 0 if the framework replays a recorded graph.
   double host_forward_s = 0, host_backward_s = 0, host_update_s = 0;
   double host_collective_s = 0;  // host time for the call of a collective or a message
-  // What the host issues (launches.h). kOps: an op's kernels, as libraries fuse them. kLaunches: the
+  // Says what the host issues (launches.h). kOps: an op's kernels, fused by libraries. kLaunches: the
   // kernels of this project's own runtime on a GPU, each with the device's issue time, and so each
   // call of a collective, message or copy. kGraph: once a step the recorded graph of all of these.
   // Devices whose kernels run in the issuing thread have kOps in any case.

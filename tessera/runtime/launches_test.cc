@@ -118,13 +118,15 @@ TEST(Launches, OfATinyFormulaAreCounted) {
   EXPECT_EQ(launched, 0) << "it lies as it is wanted";
 }
 
-// What a case computes in pieces and adds takes one launch more; so do shapes that are broadcast.
+// Launches differ from op to op by what is broadcast and by what is added to present values.
 TEST(Launches, AreThoseOfTheTable) {
   const auto wide = count_launches(DType::kFloat32), narrow = count_launches(DType::kBFloat16);
   if (std::getenv("TESSERA_REWRITE_GOLDEN") != nullptr) {
     std::string text =
-        "# Kernels that the formula of a kind launches, by tessera/runtime/launches_test.cc (means of "
-        "its cases): in 32 bits\n# and more, in 16 bits. cost/launches.h explains them.\ncounts = [\n";
+        "# Kernels that the formula of a kind launches, by tessera/runtime/launches_test.cc (means "
+        "of "
+        "its cases): in 32 bits\n# and more, in 16 bits. cost/launches.h explains them.\ncounts = "
+        "[\n";
     for (const auto& [kind, count] : wide)
       text += fmt::format("  [\"{}\", {:.1f}, {:.1f}],\n", kind, count, narrow.at(kind));
     ASSERT_TRUE(write_file(TESSERA_SOURCE_DIR "/tessera/cost/data/launches.toml", text + "]\n"));

@@ -1,5 +1,6 @@
-// What the host launches (Style::Host), in closed form: a step that the host bounds is the sum of
-// its launches, a step that the device bounds is that of fused kernels, and a graph adds one launch.
+// Checks the launches of the host (Style::Host) in closed form: a step that the host bounds is the
+// sum of its launches, one that the device bounds is that of fused kernels, and a graph adds one
+// launch.
 #include <gtest/gtest.h>
 
 #include "tessera/cost/launches.h"
@@ -17,8 +18,7 @@ struct Machine {
 
   static Lowering make_lowering() {
     const Plan plan = parse_plan("mesh = { dp = 1 }\n").value();
-    Prepared prepared =
-        prepare(trained(test_transformer({.layers = 2, .batch = 8})), plan).value();
+    Prepared prepared = prepare(trained(test_transformer({.layers = 2, .batch = 8})), plan).value();
     const auto graph = std::make_shared<const Graph>(std::move(prepared.graph));
     return Lowering::create(graph, std::move(prepared.plan)).value();
   }

@@ -102,9 +102,7 @@ class PlayerPricing {
   PricedPlayer take() { return std::move(out_); }
 
  private:
-  bool in_graph() const {
-    return style_.host == Style::Host::kGraph && !type_.device.synchronous;
-  }
+  bool in_graph() const { return style_.host == Style::Host::kGraph && !type_.device.synchronous; }
 
   void fill(Item& item, const PriceTag& tag, const OpCost& cost) {
     count(cost.kernel_s, cost.source, cost.uncertainty, tag.times);

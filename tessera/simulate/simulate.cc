@@ -126,8 +126,7 @@ void add_overhead(double seconds, const char* label, Simulation& out) {
     step.end_s += seconds;
   }
   const int32_t rank = out.critical_path.empty() ? 0 : out.critical_path.front().rank;
-  out.critical_path.insert(out.critical_path.begin(),
-                           {rank, Spent::kHost, label, 0, seconds});
+  out.critical_path.insert(out.critical_path.begin(), {rank, Spent::kHost, label, 0, seconds});
 }
 
 Status check_size(const Lowering& lowering, const Cluster& cluster, const RankDevices& devices,
