@@ -4,6 +4,9 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .PHONY: help setup build test test-slow cuda-check fuzz program demo-program demo bench accuracy accuracy-check calibrate format lint planning wheel clean
 
+# Tests at a time: one more than there are cores, because many of them wait for other processes for half of their time.
+tests_at_a_time := $(shell expr $$(nproc) + 1)
+
 predict_published = build/tessera accuracy data/published-throughput.csv --threads 2 \
   --reality data/measured/reality.json --reality data/measured/networks.json
 
@@ -18,7 +21,7 @@ build: setup ## build everything; the program is build/tessera
 	@cmake --build build
 
 test: build ## build everything and run the quick tests
-	@ctest --test-dir build -LE slow -j2 --output-on-failure
+	@ctest --test-dir build -LE slow -j$(tests_at_a_time) --output-on-failure
 
 test-slow: build ## the slow tests and `make fuzz`: all, or parts by name (PART="random rest"; scripts/slow lists them)
 	@scripts/setup --browser
@@ -67,7 +70,7 @@ planning: ## build and test the planning half alone, without libtorch and MPI
 	@scripts/setup --planning
 	@scripts/configure planning
 	@cmake --build build-planning
-	@ctest --test-dir build-planning -LE slow -j2 --output-on-failure
+	@ctest --test-dir build-planning -LE slow -j$(tests_at_a_time) --output-on-failure
 
 wheel: ## build the wheel of the Python package into build-wheel/dist, and test it in a fresh environment
 	@scripts/setup --planning
