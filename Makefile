@@ -28,7 +28,7 @@ test-slow: build ## the slow tests and `make fuzz`: all, or parts by name (PART=
 	@scripts/setup --slurm || echo "The tests with label slurm are skipped: Slurm cannot be installed here"
 	@export TESSERA_SEED="$${TESSERA_SEED:-$$(date +%Y%m%d)}"; \
 	  echo "Random tests with TESSERA_SEED=$$TESSERA_SEED; make test-slow TESSERA_SEED=$$TESSERA_SEED repeats them"; \
-	  scripts/slow $(or $(PART),search matrix-1 matrix-2 random rest); \
+	  scripts/slow $(or $(PART),search matrix-1 matrix-2 device random rest); \
 	  $(if $(PART),,$(MAKE) --no-print-directory fuzz)
 
 cuda-check: build ## start the program on libtorch's CUDA build (installs it: some GB), with or without a GPU
