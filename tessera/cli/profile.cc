@@ -9,7 +9,8 @@ namespace tessera::cli {
 void add_profile(Commands& commands) {
   const auto options = std::make_shared<ProfileOptions>();
   Command command = commands.add("profile", "Measure this machine for --cluster local");
-  command.option("--device", options->device, "What computes").default_text("cpu");
+  command.option("--device", options->device, "What computes: cpu, cuda (docs/reference/devices.md)")
+      .default_text("cpu");
   command.option("--out", options->out,
                  "File to write; default TESSERA_PROFILE, else "
                  "~/.local/share/tessera/profile.json");
@@ -44,6 +45,7 @@ void add_profile(Commands& commands) {
       "Examples:\n"
       "  tessera profile\n"
       "  tessera profile --ranks 1,2 --out machine.json\n"
+      "  tessera profile --device cuda --ranks 1,8\n"
       "  mpirun -n 8 tessera profile --out machine.json\n"
       "  tessera profile --model gpt:layers=2,hidden=128,heads=4 --batch 16 --plan "
       "'data_parallel(2)'\n");

@@ -34,8 +34,8 @@ void add_train(Commands& commands) {
       "--resume", options->resume,
       "Continue from the newest whole checkpoint of checkpoint.dir; begin if there is none");
   command.option("--device", options->device,
-                 "Device of the ranks, instead of the run's: cpu, test, test(seed=N) or "
-                 "test(kernels=formulas) (docs/reference/devices.md)");
+                 "Device of the ranks, instead of the run's: cpu, cuda, test or "
+                 "stand-in (docs/reference/devices.md)");
   command.option("--network", options->network,
                  "Cluster file of the network: ranks get the processes with which the plan's "
                  "traffic is fastest (tessera order)");

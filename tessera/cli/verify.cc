@@ -36,9 +36,8 @@ void add_verify(Commands& commands) {
                  "Parameters of both runs: a safetensors file, a folder of them, or a checkpoint "
                  "(default: initial values)");
   command.option("--device", options->device,
-                 "Device of the plan's run: cpu, or test, which shows missing waits and reads by "
-                 "the host; test(seed=N) has other delays, test(kernels=formulas) other kernels "
-                 "(default: TESSERA_DEVICE, or cpu)");
+                 "Device of the plan's run: cpu, cuda, test, which shows missing waits and reads by "
+                 "the host, or stand-in (docs/reference/devices.md; default: TESSERA_DEVICE, or cpu)");
   command.flag("--no-clip", options->no_clip, "Without clipping of the gradients' norm");
   command.option("--timeout", options->timeout_s, "Seconds that a rank waits for others")
       .at_least(0.001);

@@ -45,36 +45,31 @@ bool names_file(std::string_view what) {
   return what.ends_with(".toml") || what.find('/') != std::string_view::npos;
 }
 
-Result<Cluster> load_local(int64_t ranks) {
-  const std::string path = default_profile_path();
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(path, ignored)) return local_cluster(ranks, nullptr);
-  TESSERA_TRY(Profile profile, load_profile(path));
-  Cluster cluster = local_cluster(ranks, std::make_shared<const Profile>(std::move(profile)));
-  cluster.profile_file = std::filesystem::absolute(path).lexically_normal().string();
-  return cluster;
-}
-
 }  // namespace
 
 Cluster local_cluster(int64_t ranks, std::shared_ptr<const Profile> profile) {
   const Profile* measured = profile.get();
   const auto cores = std::max<int64_t>(std::thread::hardware_concurrency(), 1);
-  const int64_t devices = ranks > 0 ? ranks : cores;
+  // A profile of accelerators says how many there are.
+  const auto accelerators = static_cast<int64_t>(scalar(measured, "device.count", 0));
+  const int64_t devices = ranks > 0 ? ranks : accelerators > 0 ? accelerators : cores;
   // These constants are those of a server core with AVX2 at 2.5 GHz, which does 32 float32
   // operations a cycle. For other machines they are a guess; measurements of `tessera profile`
   // replace them.
   NodeType type;
   type.name = "local";
   type.devices = devices;
-  type.cores = cores;
+  type.cores = accelerators > 0 ? 0 : cores;
   Device& device = type.device;
   device.name = measured == nullptr ? "core (constants, not measured)" : measured->device;
   device.generation = Generation::named("cpu");
   device.peak["fp32"] = scalar(measured, "device.peak.fp32", 80e9);
   device.peak["fp64"] = scalar(measured, "device.peak.fp64", device.peak["fp32"] / 2);
-  device.synchronous = true;
-  device.memory_bytes = memory_of_this_machine() / devices;
+  if (const double rate = scalar(measured, "device.peak.bf16", 0); rate > 0)
+    device.peak["bf16"] = rate;
+  device.synchronous = accelerators == 0;
+  device.memory_bytes = static_cast<int64_t>(scalar(
+      measured, "device.memory_bytes", static_cast<double>(memory_of_this_machine() / devices)));
   device.memory_rate = scalar(measured, "device.memory_rate", 8e9);
   device.cache_bytes = static_cast<int64_t>(scalar(measured, "device.cache_bytes", 1 << 20));
   device.clock_hz = scalar(measured, "device.clock_hz", 2.5e9);
@@ -189,6 +184,29 @@ Result<Cluster> of_words(std::string_view what, const ClusterWords& words) {
         what, a_node, words.preset, a_node, devices));
   }
   return with_nodes(std::move(cluster), what, devices / a_node);
+}
+
+// Returns this machine. A profile of accelerators whose name is that of a preset's device gives the
+// preset its tables.
+Result<Cluster> load_local(int64_t ranks) {
+  const std::string path = default_profile_path();
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return local_cluster(ranks, nullptr);
+  TESSERA_TRY(Profile read, load_profile(path));
+  const auto profile = std::make_shared<const Profile>(std::move(read));
+  Cluster cluster = local_cluster(ranks, profile);
+  const double count = scalar(profile.get(), "device.count", 0);
+  for (const std::string& word : split_text(count > 0 ? profile->device : "", ' ')) {
+    const auto known = cluster_words(word);
+    if (!known || !*known) continue;
+    const int64_t devices = ranks > 0 ? ranks : static_cast<int64_t>(count);
+    TESSERA_TRY(cluster, of_words(kLocal, {(*known)->preset, devices}));
+    cluster.name = kLocal;
+    cluster.profile = profile;
+    break;
+  }
+  cluster.profile_file = std::filesystem::absolute(path).lexically_normal().string();
+  return cluster;
 }
 
 }  // namespace

@@ -45,13 +45,20 @@ double clock_cost(RecordClock clock) {
 class CaseRun {
  public:
   CaseRun(const Compiled& compiled, const Program& program, comm::Communicator& world,
-          int64_t ranks, int threads)
-      : compiled_(compiled), program_(program), world_(world), ranks_(ranks), threads_(threads) {}
+          int64_t ranks, int threads, std::string device)
+      : compiled_(compiled),
+        program_(program),
+        world_(world),
+        ranks_(ranks),
+        threads_(threads),
+        device_(std::move(device)) {}
 
   Status run(int steps, Repeats& repeats, CaseTimes& times) {
-    clock_ = threads_ > 1 ? RecordClock::kSteady : RecordClock::kProcessor;
-    TESSERA_TRY(executor_,
-                RankExecutor::create(compiled_.graph(), program_, world_, {1, threads_}));
+    const bool alone = threads_ == 1 && device_ == "cpu";
+    clock_ = alone ? RecordClock::kProcessor : RecordClock::kSteady;
+    ExecutorOptions options{1, threads_};
+    options.device = device_;
+    TESSERA_TRY(executor_, RankExecutor::create(compiled_.graph(), program_, world_, options));
     executor_->initialise();
     const double cost = clock_cost(clock_);
     step(nullptr);
@@ -110,6 +117,7 @@ class CaseRun {
   comm::Communicator& world_;
   const int64_t ranks_;
   const int threads_;
+  const std::string device_;
   RecordClock clock_ = RecordClock::kSteady;
   std::unique_ptr<RankExecutor> executor_;
   int64_t step_ = 0;
@@ -169,7 +177,50 @@ size_t Repeats::sizes() const {
   return out;
 }
 
-std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
+namespace {
+
+std::vector<CalibrationCase> accelerator_cases(int64_t ranks, bool quick) {
+  std::vector<CalibrationCase> cases;
+  const auto add = [&](std::string model, int64_t batch, const std::string& plan) {
+    for (const char* precision : {"float32", "bfloat16"})
+      cases.push_back({model, batch, plan, precision});
+  };
+  const auto transformer = [&](std::string_view family, int64_t hidden, int64_t seq, int64_t vocab,
+                               int64_t batch, const std::string& plan) {
+    add(fmt::format("{}:layers=2,hidden={},heads={},seq={},vocab={}", family, hidden, hidden / 64,
+                    seq, vocab),
+        batch, plan);
+  };
+  transformer("gpt", 256, 128, 1024, 2, "serial");
+  if (ranks > 1) transformer("gpt", 256, 128, 1024, 4, fmt::format("tensor_parallel({})", ranks));
+  if (quick) return cases;
+  transformer("gpt", 1024, 1024, 16384, 8, "serial");
+  transformer("gpt", 2048, 2048, 50304, 4, "recompute(full,micro_batches=2)");
+  transformer("gpt", 4096, 1024, 50304, 4, "serial");
+  transformer("llama", 2048, 2048, 32000, 4, "serial");
+  transformer("llama", 4096, 4096, 32000, 2, "recompute(full,micro_batches=2)");
+  transformer("bert", 1024, 512, 30592, 32, "serial");
+  if (ranks > 1) {
+    transformer("gpt", 2048, 1024, 50304, 8, fmt::format("tensor_parallel({})", ranks));
+    transformer("llama", 4096, 2048, 32000, 4,
+                fmt::format("tensor_parallel({},sequence_shard=true)", ranks));
+    transformer("gpt", 2048, 1024, 50304, 8, fmt::format("zero(3,{})", ranks));
+  }
+  add("mixtral:layers=2,hidden=1024,heads=16,seq=1024,vocab=32000,ffn=3584,experts=8", 8, "serial");
+  add("resnet:layers=50,width=64,image=224,classes=1000,ghost=8", 64, "serial");
+  for (const int64_t rows : {512, 4096, 32768}) {
+    for (const char* widths : {"in=1024,hidden=4096,out=1024", "in=4096,hidden=16384,out=4096",
+                               "in=8192,hidden=2048,out=8192"}) {
+      add(fmt::format("mlp:{},layers=2,activation=gelu", widths), rows, "serial");
+    }
+  }
+  return cases;
+}
+
+}  // namespace
+
+std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick, bool accelerated) {
+  if (accelerated) return accelerator_cases(ranks, quick);
   std::vector<CalibrationCase> cases;
   // Whole models, because their kernels are those of real steps. The sizes range from kernels that
   // fit in a core's cache to kernels that fit in no cache.
@@ -256,7 +307,7 @@ std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick) {
 }
 
 Result<CaseTimes> run_case(const CalibrationCase& one, int64_t ranks, int steps, Repeats& repeats,
-                           int threads) {
+                           int threads, const std::string& device) {
   TESSERA_TRY(const Compiled compiled, compile({one.model, one.plan, one.batch, one.precision}));
   TESSERA_TRY(const std::vector<Program> programs, lower_and_verify(*compiled.lowering));
   if (ranks == 0) ranks = static_cast<int64_t>(programs.size());
@@ -271,7 +322,7 @@ Result<CaseTimes> run_case(const CalibrationCase& one, int64_t ranks, int steps,
     Repeats mine;
     const Program& program = programs[programs.size() == 1 ? 0 : rank];
     const Status status =
-        CaseRun(compiled, program, world, ranks, threads).run(steps, mine, times[rank]);
+        CaseRun(compiled, program, world, ranks, threads, device).run(steps, mine, times[rank]);
     if (!status) throw comm::CommFault{status.error().message, status.error().code};
     const std::lock_guard lock(mutex);
     repeats.merge(mine);

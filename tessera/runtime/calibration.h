@@ -49,7 +49,9 @@ struct CalibrationCase {
   std::string plan = "serial";
   std::string precision = "float32";
 };
-std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick);
+// Returns the programs that are timed with `ranks` ranks side by side, on processors or, if
+// `accelerated`, on accelerators, whose kernels are larger and also compute in bfloat16.
+std::vector<CalibrationCase> calibration_cases(int64_t ranks, bool quick, bool accelerated);
 
 struct CaseTimes {
   double step_s = 0;          // median time of a rank's step, without recording
@@ -58,15 +60,17 @@ struct CaseTimes {
   double seconds() const { return step_s; }
 };
 // Runs the case on `ranks` ranks at the same time (0: on as many as its plan has), for `steps`
-// recorded steps, with `threads` threads inside a kernel.
+// recorded steps, with `threads` threads inside a kernel, on the device of that name
+// (device/device.h).
 Result<CaseTimes> run_case(const CalibrationCase& one, int64_t ranks, int steps, Repeats& repeats,
-                           int threads = 1);
+                           int threads, const std::string& device);
 
 // Times collectives of every kind among all ranks of the world, and messages between two ranks, for
 // several numbers of bytes (cost/collective_cost.h says which bytes are counted). Every rank calls
 // this function and gets all results. Families: "all_reduce.<transport>" over (ranks, bytes) and
-// "message.<transport>" over (bytes).
-void time_links(comm::Communicator& world, const std::string& transport, bool quick,
-                Repeats& repeats);
+// "message.<transport>" over (bytes). The arrays are in the memory of the device of that name, and
+// the device's communicator moves them. Errors: there is no such device.
+Status time_links(comm::Communicator& world, const std::string& transport, bool quick,
+                  const std::string& device, Repeats& repeats);
 
 }  // namespace tessera

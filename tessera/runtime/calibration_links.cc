@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <thread>
 
 #include "tessera/runtime/calibration.h"
+#include "tessera/runtime/device/device.h"
 #include "tessera/runtime/ranks.h"
 
 namespace tessera {
@@ -69,10 +71,64 @@ Redistribution make_collective(CollectiveKind kind, int64_t n, int64_t bytes) {
   return what;
 }
 
-comm::ArrayView view_of_memory(std::vector<float>& memory, const Box& box) {
-  memory.resize(static_cast<size_t>(std::max<int64_t>(box.volume(), 1)));
-  return {reinterpret_cast<std::byte*>(memory.data()), box, row_major_strides(box.shape())};
-}
+// Arrays in the memory of a device or of the process, and the communicator that moves them.
+class Links {
+ public:
+  static Result<std::unique_ptr<Links>> open(comm::Communicator& world, const std::string& device) {
+    std::unique_ptr<Links> links(new Links(world));
+    TESSERA_TRY(links->device_, device::open(device, &world));
+    if (links->device_ == nullptr) return links;
+    links->stream_ = links->device_->stream({});
+    device::Connections connections;
+    connections.groups.emplace_back(static_cast<size_t>(world.size()));
+    std::iota(connections.groups[0].begin(), connections.groups[0].end(), 0);
+    if (world.rank() < 2) connections.messages.push_back({0, 1, 1});
+    TESSERA_TRY(links->own_, links->device_->communicator(world, connections));
+    links->communicator_ = links->own_.get();
+    return links;
+  }
+
+  // Returns an array in memory of its own.
+  comm::ArrayView array(const Box& box) {
+    const int64_t bytes = std::max<int64_t>(box.volume(), 1) * dtype_bytes(DType::kFloat32);
+    std::byte* data = nullptr;
+    if (device_ == nullptr) {
+      auto& memory = host_.emplace_back(static_cast<size_t>(bytes / dtype_bytes(DType::kFloat32)));
+      data = reinterpret_cast<std::byte*>(memory.data());
+    } else {
+      auto memory = device_->allocate(bytes);
+      if (!memory) throw comm::CommFault{memory.error().message};
+      data = memories_.emplace_back(std::move(*memory))->data();
+    }
+    return {data, box, row_major_strides(box.shape())};
+  }
+  void release() {
+    host_.clear();
+    memories_.clear();
+  }
+  // Writes the first array.
+  void write() {
+    if (!host_.empty()) std::fill(host_.front().begin(), host_.front().end(), 1.0F);
+  }
+
+  // Issues a call by f(communicator), and waits for it.
+  template <class F>
+  void call(F&& f) {
+    if (device_ == nullptr) return communicator_->wait(f(*communicator_));
+    stream_->launch([&] { communicator_->wait(f(*communicator_)); });
+    stream_->finish();
+  }
+  int group(const std::vector<int>& members) { return communicator_->group(members); }
+
+ private:
+  explicit Links(comm::Communicator& world) : communicator_(&world) {}
+  std::unique_ptr<device::Device> device_;  // null: the processor
+  std::unique_ptr<device::Stream> stream_;
+  std::unique_ptr<comm::Communicator> own_;
+  comm::Communicator* communicator_;
+  std::vector<std::vector<float>> host_;
+  std::vector<std::unique_ptr<device::Memory>> memories_;
+};
 
 // Calls `transfer` `calls` times, each time after `prepare`. Returns the seconds of each call, from
 // the moment when the last rank was ready to the moment when the last rank was done. With more
@@ -106,12 +162,13 @@ std::vector<double> time_calls(comm::Communicator& world, bool crowded, int call
 
 }  // namespace
 
-void time_links(comm::Communicator& world, const std::string& transport, bool quick,
-                Repeats& repeats) {
+Status time_links(comm::Communicator& world, const std::string& transport, bool quick,
+                  const std::string& device, Repeats& repeats) {
   const int n = world.size(), me = world.rank();
+  TESSERA_TRY(const std::unique_ptr<Links> links, Links::open(world, device));
   std::vector<int> members(static_cast<size_t>(n));
   std::iota(members.begin(), members.end(), 0);
-  const int group = world.group(members);
+  const int group = links->group(members);
   const bool crowded = n > static_cast<int>(std::thread::hardware_concurrency());
   const comm::Label label{"profile", "array", "all ranks"};
   const auto calls_of = [&](int64_t bytes) {
@@ -127,15 +184,17 @@ void time_links(comm::Communicator& world, const std::string& transport, bool qu
         CollectiveKind::kPermute}) {
     for (const int64_t bytes : sizes) {
       const Redistribution what = make_collective(kind, n, bytes);
-      std::vector<float> in, out;
       const auto rank = static_cast<size_t>(me);
-      const comm::ArrayView from = view_of_memory(in, what.hold[rank]),
-                            to = view_of_memory(out, what.need[rank]);
+      const comm::ArrayView from = links->array(what.hold[rank]),
+                            to = links->array(what.need[rank]);
       const auto times = time_calls(
-          world, crowded, calls_of(bytes), [&] { std::fill(in.begin(), in.end(), 1.0F); },
+          world, crowded, calls_of(bytes), [&] { links->write(); },
           [&] {
-            world.wait(world.issue(group, {{&what, from, to}}, label));
+            links->call([&](comm::Communicator& by) {
+              return by.issue(group, {{&what, from, to}}, label);
+            });
           });
+      links->release();
       for (const double seconds : times) {
         repeats.add(std::string(collective_name(kind)) + "." + transport, {"ranks", "bytes"},
                     {static_cast<double>(n), static_cast<double>(bytes)}, seconds);
@@ -143,18 +202,22 @@ void time_links(comm::Communicator& world, const std::string& transport, bool qu
     }
   }
   for (const int64_t bytes : sizes) {
-    std::vector<float> memory;
-    const comm::ArrayView view = view_of_memory(memory, whole(bytes / 4));
+    const comm::ArrayView view = links->array(whole(bytes / 4));
     // Rank 0 sends and rank 1 receives. The other ranks only take part in the barriers.
     const auto times = time_calls(
-        world, crowded, calls_of(bytes), [&] { std::fill(memory.begin(), memory.end(), 1.0F); },
+        world, crowded, calls_of(bytes), [&] { links->write(); },
         [&] {
-          if (me == 0) world.wait(world.issue_send(1, 1, DType::kFloat32, view, label));
-          if (me == 1) world.wait(world.issue_recv(0, 1, DType::kFloat32, view, label));
+          if (me > 1) return;
+          links->call([&](comm::Communicator& by) {
+            return me == 0 ? by.issue_send(1, 1, DType::kFloat32, view, label)
+                           : by.issue_recv(0, 1, DType::kFloat32, view, label);
+          });
         });
+    links->release();
     for (const double seconds : times)
       repeats.add("message." + transport, {"bytes"}, {static_cast<double>(bytes)}, seconds);
   }
+  return {};
 }
 
 }  // namespace tessera

@@ -27,7 +27,8 @@ TEST(Repeats, give_median_and_spread_sorted_by_size) {
 
 TEST(Calibration, files_every_kernel_of_a_step) {
   Repeats repeats;
-  const auto times = run_case({"gpt:layers=1,hidden=16,heads=2,seq=8,vocab=256", 2}, 2, 2, repeats);
+  const auto times =
+      run_case({"gpt:layers=1,hidden=16,heads=2,seq=8,vocab=256", 2}, 2, 2, repeats, 1, "cpu");
   ASSERT_TRUE(times) << times.error().message;
   EXPECT_GT(times->step_s, 0);
   EXPECT_GT(times->instructions, 50);
@@ -52,12 +53,12 @@ TEST(Calibration, files_every_kernel_of_a_step) {
 // The softmax of attention that is taken apart is as wide as there are keys. A router's softmax is
 // as wide as there are experts, so its time tells nothing about the former.
 TEST(Calibration, softmaxes_are_measured_as_wide_as_keys) {
-  const auto cases = calibration_cases(2, false);
+  const auto cases = calibration_cases(2, false, false);
   EXPECT_TRUE(std::any_of(cases.begin(), cases.end(),
                           [](const CalibrationCase& one) { return one.plan == "rsa(1)"; }));
   Repeats repeats;
-  ASSERT_TRUE(
-      run_case({"bert:layers=1,hidden=16,heads=2,seq=24,vocab=64", 2, "rsa(1)"}, 1, 1, repeats));
+  ASSERT_TRUE(run_case({"bert:layers=1,hidden=16,heads=2,seq=24,vocab=64", 2, "rsa(1)"}, 1, 1,
+                       repeats, 1, "cpu"));
   Profile profile;
   repeats.write(profile);
   const Family* softmax = find_family(profile, "softmax.float32", 1);
@@ -82,16 +83,20 @@ TEST(Profiling, a_step_adds_its_sizes_to_what_was_measured) {
 
 TEST(Calibration, a_plan_of_other_ranks_is_refused) {
   Repeats repeats;
-  const auto times = run_case(
-      {"gpt:layers=1,hidden=16,heads=2,seq=8,vocab=256", 4, "data_parallel(4)"}, 2, 1, repeats);
+  const auto times =
+      run_case({"gpt:layers=1,hidden=16,heads=2,seq=8,vocab=256", 4, "data_parallel(4)"}, 2, 1,
+               repeats, 1, "cpu");
   ASSERT_FALSE(times);
   EXPECT_EQ(times.error().message, "plan data_parallel(4): expected 2 ranks, found 4");
 }
 
-TEST(Calibration, every_case_can_be_compiled_for_its_ranks) {
-  for (const int64_t ranks : {1, 2, 4}) {
-    EXPECT_GT(calibration_cases(ranks, true).size(), 4U);
-    EXPECT_GT(calibration_cases(ranks, false).size(), calibration_cases(ranks, true).size());
+TEST(Calibration, there_are_fewer_quick_cases) {
+  for (const bool accelerated : {false, true}) {
+    for (const int64_t ranks : {1, 2, 4}) {
+      const size_t quick = calibration_cases(ranks, true, accelerated).size();
+      EXPECT_GT(quick, 1U);
+      EXPECT_GT(calibration_cases(ranks, false, accelerated).size(), quick);
+    }
   }
 }
 
@@ -99,7 +104,7 @@ TEST(Calibration, collectives_and_messages_are_timed_over_bytes) {
   Repeats found;
   const Status status = comm::run_threads(2, {}, [&](comm::Communicator& world) {
     Repeats mine;
-    time_links(world, "threads", true, mine);
+    ASSERT_TRUE(time_links(world, "threads", true, "cpu", mine));
     if (world.rank() == 0) found = mine;
   });
   ASSERT_TRUE(status) << status.error().message;
@@ -116,14 +121,33 @@ TEST(Calibration, collectives_and_messages_are_timed_over_bytes) {
   }
 }
 
-TEST(Profiling, refuses_a_device_that_it_cannot_compute_on) {
+TEST(Profiling, refuses_a_device_that_this_machine_lacks) {
   ProfileOptions options;
-  options.device = "cuda";
+  options.device = "tpu";
   const auto profile = profile_machine(options);
   ASSERT_FALSE(profile);
   EXPECT_EQ(profile.error().code, ErrorCode::kInvalidInput);
-  EXPECT_EQ(profile.error().message,
-            "profile: expected a device that this build computes on (cpu), found 'cuda'");
+  EXPECT_TRUE(profile.error().message.starts_with("device 'tpu': expected cpu, cuda, "));
+}
+
+// Kernels, collectives and messages are timed by the events of an accelerator's streams.
+TEST(Profiling, measures_an_accelerator) {
+  ProfileOptions options;
+  options.device = "stand-in";
+  options.ranks = {1, 2};
+  options.quick = true;
+  const auto profile = profile_machine(options);
+  ASSERT_TRUE(profile) << profile.error().message;
+  EXPECT_TRUE(profile->device.starts_with("stand-in, played by the processor, beside "));
+  EXPECT_EQ(profile->scalars.at("device.count"), 8);
+  EXPECT_GT(profile->scalars.at("device.memory_bytes"), 1e9);
+  EXPECT_GT(profile->scalars.at("device.peak.bf16"), 0);
+  EXPECT_GT(profile->scalars.at("host.issue_s@1"), 0);
+  for (const char* family : {"einsum.bfloat16.nt@1", "all_reduce.threads", "message.threads"})
+    EXPECT_TRUE(profile->families.contains(family)) << family;
+  for (const auto& [name, family] : profile->families) {
+    for (const Sample& sample : family.samples) EXPECT_GT(sample.seconds, 0) << name;
+  }
 }
 
 }  // namespace

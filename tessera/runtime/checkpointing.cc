@@ -272,7 +272,7 @@ struct Checkpointing::Impl {
     return fmt::format("{}.rank{}.{}.{}", kResidual, rank, index, checksum_text(text));
   }
   std::string residual_name(const RankExecutor& executor, size_t index) {
-    if (program_text == 0 && !executor.residuals().empty())
+    if (program_text == 0 && !executor.residual_sizes().empty())
       program_text = checksum(to_text(program, graph()));
     return residual_name(world.rank(), index, program_text);
   }
@@ -291,11 +291,11 @@ struct Checkpointing::Impl {
         put(one.size);
       }
     }
-    const auto residuals = executor.residuals();
+    const std::vector<int64_t> residuals = executor.residual_sizes();
     put(static_cast<int64_t>(residuals.size()));
     if (!residuals.empty()) residual_name(executor, 0);  // makes program_text
     put(static_cast<int64_t>(program_text));
-    for (const auto& residual : residuals) put(static_cast<int64_t>(residual.size()));
+    for (const int64_t size : residuals) put(size);
     assign(comm::gather_lists(world, mine));
   }
 
@@ -432,7 +432,8 @@ struct Checkpointing::Impl {
     std::vector<WantedRegion> wanted;
     std::vector<std::pair<const Home*, HostArray>> on_disk;  // homes on disk, with memory for
                                                              // their values
-    int64_t missing = 0;                                     // number of missing residuals
+    std::vector<std::vector<float>> residuals;
+    int64_t missing = 0;  // number of missing residuals
   };
 
   Loading loading_of(RankExecutor& executor, const Manifest& manifest) {
@@ -456,16 +457,16 @@ struct Checkpointing::Impl {
       }
       loading.wanted.push_back({place->second, origin.in_whole(home->region), dtype, out});
     }
-    const auto residuals = executor.residuals();
-    for (size_t i = 0; i < residuals.size(); ++i) {
+    loading.residuals = executor.residuals();
+    for (size_t i = 0; i < loading.residuals.size(); ++i) {
       const auto place = places.find(residual_name(executor, i));
-      const std::vector<int64_t> shape{static_cast<int64_t>(residuals[i].size())};
+      const std::vector<int64_t> shape{static_cast<int64_t>(loading.residuals[i].size())};
       if (place == places.end() || manifest.tensors[place->second].shape != shape) {
         ++loading.missing;
         continue;
       }
       loading.wanted.push_back({place->second, Box::whole(shape), DType::kFloat32,
-                                reinterpret_cast<std::byte*>(residuals[i].data())});
+                                reinterpret_cast<std::byte*>(loading.residuals[i].data())});
     }
     return loading;
   }
@@ -502,6 +503,7 @@ struct Checkpointing::Impl {
     for (std::string& found : comm::gather_bytes(world, why))
       if (!found.empty()) return std::move(found);
     for (const auto& [home, values] : loading.on_disk) executor.write(*home, values);
+    if (!loading.residuals.empty()) executor.set_residuals(loading.residuals);
     missing = 0;
     for (const int64_t of_rank : comm::gather_values(world, loading.missing)) missing += of_rank;
     return "";
@@ -618,8 +620,8 @@ struct Checkpointing::Impl {
     const ShardPart& part = parts[rank][index];
     const Home* home = part_homes[index];
     if (home == nullptr) {
-      const auto residuals = executor.residuals();
-      const auto bytes = std::as_bytes(residuals[residual_index[part.tensor - first_residual]]);
+      const auto bytes = std::as_bytes(
+          std::span(residual_values.at(residual_index[part.tensor - first_residual])));
       std::memcpy(out.data(), bytes.data() + begin, out.size());
       return {};
     }
@@ -644,6 +646,7 @@ struct Checkpointing::Impl {
     if (world.rank() == 0) TESSERA_TRY_VOID(begin_checkpoint(job.storage, dir, step));
     world.barrier();  // no rank writes before the folder exists
     home_read = nullptr;
+    residual_values = executor.residuals();
     const FillPart fill = [&](size_t index, int64_t begin, std::span<std::byte> out) {
       return fill_part(executor, index, begin, out);
     };
@@ -652,12 +655,14 @@ struct Checkpointing::Impl {
                                         static_cast<size_t>(level.copies.bytes()));
       const auto report = write_shard(job.storage, dir, step, shard, fill, pieces);
       home_values.data = {};
+      residual_values.clear();
       level.waited_s = seconds_since(level.start);
       return commit(level, report);
     }
     const std::span<std::byte> copies(level.copies.data(), static_cast<size_t>(shard.bytes()));
     TESSERA_TRY_VOID(fill_shard(shard, fill, 0, copies));
     home_values.data = {};
+    residual_values.clear();
     level.writer = std::async(std::launch::async, [this, &dir, step, copies] {
       return write_shard(job.storage, dir, step, shard, std::span<const std::byte>(copies));
     });
@@ -762,6 +767,7 @@ struct Checkpointing::Impl {
   Shard shard;                                // what this rank writes
   std::vector<const Home*> part_homes;        // by part of this rank's shard; null: a residual
   const Home* home_read = nullptr;            // the home on disk whose values were read last
+  std::vector<std::vector<float>> residual_values;  // of the checkpoint that is being filled
   HostArray home_values;
   CheckpointSummary result;
   std::vector<std::unique_ptr<Level>> levels;  // last member, because the writers use the

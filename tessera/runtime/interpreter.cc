@@ -35,6 +35,7 @@
 #include "tessera/runtime/cached_tables.h"
 #include "tessera/runtime/copier.h"
 #include "tessera/runtime/device/device.h"
+#include "tessera/runtime/device/host_copies.h"
 #include "tessera/runtime/formulas/formula.h"
 #include "tessera/runtime/initialise.h"
 #include "tessera/runtime/kernels/nest.h"
@@ -92,6 +93,8 @@ struct Flight {
   bool copies = false;   // whether `pending` has tickets of the copier
   device::Stream* stream = nullptr;  // of the device, which begins the operations and waits for
                                      // them; null without a device
+  comm::Communicator* communicator = nullptr;  // that the operations are given to
+  std::vector<std::optional<device::HostCopies>> copies_on_host;  // for those of the host
   RowExchange* rows = nullptr;  // writes arriving rows to their places after the wait; null: none
   std::string name;             // key in profile()
 };
@@ -280,17 +283,12 @@ struct RankExecutor::Impl {
               if (on_host(compute) || kernels::has_formula(op)) return {};
               return refused(fmt::format("ops of kind {}", op.kind), instruction);
             },
-            [&](const Issue& issue) -> Status {
-              if (issue.named) return refused("exchanges of named rows", instruction);
-              return issue.codec ? refused("compressed messages", instruction) : Status();
-            },
-            [&](const OneOf<Send, Recv> auto& message) -> Status {
-              return message.codec ? refused("compressed messages", instruction) : Status();
-            },
             [&](const OneOf<FetchRows, ReleaseRows> auto&) -> Status {
               return refused("caches of rows", instruction);
             },
-            [](const OneOf<Copy, Load, Wait, Free> auto&) -> Status { return {}; });
+            [](const OneOf<Issue, Send, Recv, Copy, Load, Wait, Free> auto&) -> Status {
+              return {};
+            });
         TESSERA_TRY_VOID(checked);
       }
     }
@@ -429,16 +427,19 @@ struct RankExecutor::Impl {
           label.axis = join(program.groups[static_cast<size_t>(issue.group)].axes, "+");
           add_flight(issue.handle, b, instruction.when, std::string(collective_name(issue.kind)),
                      messaging);
+          if (issue.codec || issue.named) flights.at(issue.handle).communicator = &of_host();
         },
         [&](const Send& send) {
           prepare_views(send.view, send.region, made);
           label.tensor = graph.tensor(send.tensor).name;
           add_flight(send.handle, b, instruction.when, "send", messaging);
+          if (send.codec) flights.at(send.handle).communicator = &of_host();
         },
         [&](const Recv& receive) {
           prepare_views(receive.view, receive.region, made);
           label.tensor = graph.tensor(receive.tensor).name;
           add_flight(receive.handle, b, instruction.when, "receive", messaging);
+          if (receive.codec) flights.at(receive.handle).communicator = &of_host();
         },
         [&](const Copy& copy) {
           v.slots = std::lcm(slots_of(copy.from), slots_of(copy.to));
@@ -486,6 +487,8 @@ struct RankExecutor::Impl {
     flight.pending.assign(flight.each_run ? static_cast<size_t>(program.micro_batches) : 1,
                           comm::kNoHandle);
     flight.coded.resize(flight.pending.size());
+    flight.copies_on_host.resize(flight.pending.size());
+    flight.communicator = communicator;
     flight.name = std::move(name);
   }
 
@@ -795,34 +798,42 @@ struct RankExecutor::Impl {
   }
 
   void start(const Run& run, int handle, comm::Handle started,
-             std::unique_ptr<comm::CodedCall> coded = nullptr) {
+             std::unique_ptr<comm::CodedCall> coded = nullptr,
+             std::optional<device::HostCopies> copies = std::nullopt) {
     Flight& flight = flights.at(handle);
     const size_t slot = flight.each_run ? static_cast<size_t>(run.micro_batch) : 0;
     flight.coded[slot] = std::move(coded);
+    flight.copies_on_host[slot] = std::move(copies);
     comm::Handle& pending = flight.pending[slot];
     TESSERA_CHECK(pending == comm::kNoHandle, "rank {}: handle #{} is issued again before its wait",
                   program.rank, handle);
     pending = started;
   }
 
-  std::vector<std::span<float>> residuals() const {
-    std::vector<std::span<float>> found;
+  // Calls f with the view of each residual, in the order of the program.
+  template <class F>
+  void each_residual(F&& f) const {
     for (const auto& [ref, block] : program.blocks) {
       for (const Instruction& instruction : block) {
         accesses(instruction, [&](const Access& access) {
-          if (access.mode == AccessMode::kUpdate) {
-            found.emplace_back(residual_of(*access.view),
-                               static_cast<size_t>(access.view->box.volume()));
-          }
+          if (access.mode == AccessMode::kUpdate) f(*access.view);
         });
       }
     }
-    return found;
   }
 
-  float* residual_of(const std::optional<View>& view) const {
-    return view ? reinterpret_cast<float*>(array(*view, 0).data) : nullptr;
+  float* residual_of(const std::optional<View>& view, device::HostCopies& copies) const {
+    return view ? reinterpret_cast<float*>(copies.write(array(*view, 0)).data) : nullptr;
   }
+
+  // Returns copies on the host, which are none but on an accelerator.
+  device::HostCopies host_copies() const {
+    return device::HostCopies([this](const std::byte* at) {
+      return device == nullptr ? device::Place{} : device->place_of(at);
+    });
+  }
+  // Returns the communicator for arrays that the host reaches.
+  comm::Communicator& of_host() const { return accelerated() ? world : *communicator; }
 
   // Returns the element of `made` that was prepared for the run's micro-batch.
   template <class T>
@@ -836,10 +847,16 @@ struct RankExecutor::Impl {
     if (issue.codec) {
       auto call = std::make_unique<comm::CodedCall>();
       const auto me = static_cast<size_t>(program.groups[static_cast<size_t>(issue.group)].index);
+      device::HostCopies copies = host_copies();
+      std::vector<comm::Item> there = items;
+      for (comm::Item& item : there) {
+        item.in = copies.read(item.what->dtype, item.in);
+        item.out = copies.write(item.what->dtype, item.out);
+      }
       const comm::Handle started =
-          call->begin(*communicator, groups[static_cast<size_t>(issue.group)], me, items,
-                      *issue.codec, residual_of(issue.residual), label);
-      return start(run, issue.handle, started, std::move(call));
+          call->begin(of_host(), groups[static_cast<size_t>(issue.group)], me, there, *issue.codec,
+                      residual_of(issue.residual, copies), label);
+      return start(run, issue.handle, started, std::move(call), std::move(copies));
     }
     if (issue.named) return exchange_rows(run, i, issue);
     start(run, issue.handle,
@@ -848,16 +865,17 @@ struct RankExecutor::Impl {
 
   void exchange_rows(const Run& run, size_t i, const Issue& issue) {
     RowExchange& exchange = exchanges.at(run.block).at(i);
+    device::HostCopies copies = host_copies();
     std::vector<Array> ids;
-    for (const View& view : issue.named->ids) ids.push_back(array(view, run.micro_batch));
-    const auto operand = [&](const std::optional<View>& view) {
-      return view ? std::optional(array(*view, run.micro_batch)) : std::nullopt;
-    };
+    for (const View& view : issue.named->ids)
+      ids.push_back(copies.read(array(view, run.micro_batch)));
     const Transfer& transfer = issue.transfers[0];
-    start(run, issue.handle,
-          exchange.begin(*communicator, groups[static_cast<size_t>(issue.group)], ids,
-                         operand(transfer.in), operand(transfer.out), context.step,
-                         labels[run.block][i]));
+    std::optional<Array> in, out;
+    if (transfer.in) in = copies.read(array(*transfer.in, run.micro_batch));
+    if (transfer.out) out = copies.write(array(*transfer.out, run.micro_batch));
+    const comm::Handle started = exchange.begin(of_host(), groups[static_cast<size_t>(issue.group)],
+                                                ids, in, out, context.step, labels[run.block][i]);
+    start(run, issue.handle, started, nullptr, std::move(copies));
     flights.at(issue.handle).rows = &exchange;
   }
 
@@ -871,11 +889,12 @@ struct RankExecutor::Impl {
     const DType dtype = program.buffer(send.view.buffer).dtype;
     if (send.codec) {
       auto call = std::make_unique<comm::CodedCall>();
+      device::HostCopies copies = host_copies();
+      const comm::ArrayView from = copies.read(dtype, at_place(operands[run.block][i].views, run));
       const comm::Handle started =
-          call->begin_send(*communicator, send.peer, tag_of(send.tag, run), dtype,
-                           at_place(operands[run.block][i].views, run), *send.codec,
-                           residual_of(send.residual), labels[run.block][i]);
-      return start(run, send.handle, started, std::move(call));
+          call->begin_send(of_host(), send.peer, tag_of(send.tag, run), dtype, from, *send.codec,
+                           residual_of(send.residual, copies), labels[run.block][i]);
+      return start(run, send.handle, started, std::move(call), std::move(copies));
     }
     start(run, send.handle,
           communicator->issue_send(send.peer, tag_of(send.tag, run), dtype,
@@ -887,10 +906,12 @@ struct RankExecutor::Impl {
     const DType dtype = program.buffer(receive.view.buffer).dtype;
     if (receive.codec) {
       auto call = std::make_unique<comm::CodedCall>();
-      const comm::Handle started = call->begin_recv(
-          *communicator, receive.peer, tag_of(receive.tag, run), dtype,
-          at_place(operands[run.block][i].views, run), *receive.codec, labels[run.block][i]);
-      return start(run, receive.handle, started, std::move(call));
+      device::HostCopies copies = host_copies();
+      const comm::ArrayView into = copies.write(dtype, at_place(operands[run.block][i].views, run));
+      const comm::Handle started =
+          call->begin_recv(of_host(), receive.peer, tag_of(receive.tag, run), dtype, into,
+                           *receive.codec, labels[run.block][i]);
+      return start(run, receive.handle, started, std::move(call), std::move(copies));
     }
     start(run, receive.handle,
           communicator->issue_recv(receive.peer, tag_of(receive.tag, run), dtype,
@@ -904,10 +925,11 @@ struct RankExecutor::Impl {
       if (const Status status = copier.wait(handle); !status)
         throw comm::CommFault{status.error().message, status.error().code};
     } else if (handle != comm::kNoHandle) {
-      communicator->wait(handle);
+      flight.communicator->wait(handle);
     }
     if (const auto call = std::exchange(flight.coded[slot], nullptr)) call->finish();
     if (RowExchange* rows = std::exchange(flight.rows, nullptr)) rows->finish();
+    if (auto copies = std::exchange(flight.copies_on_host[slot], std::nullopt)) copies->give_back();
   }
   void wait_all(Flight& flight) {
     for (size_t slot = 0; slot < flight.pending.size(); ++slot) wait_on(flight, slot);
@@ -1053,10 +1075,9 @@ void RankExecutor::initialise(const std::set<TensorId>& but) {
     impl_->extend(extent, {id, Box::whole(impl_->program.buffer(id).shape)});
     impl_->touch(extent, 0);
   }
-  impl_->on_device([&] {
-    for (const std::span<float> residual : impl_->residuals())
-      std::fill(residual.begin(), residual.end(), 0.0F);
-  });
+  std::vector<std::vector<float>> zeros;
+  for (const int64_t size : residual_sizes()) zeros.emplace_back(static_cast<size_t>(size), 0.0F);
+  set_residuals(zeros);
 }
 
 void RankExecutor::take_memory() {
@@ -1075,11 +1096,7 @@ void RankExecutor::run_step(int64_t step, const LoadFunction& load) {
 }
 
 void RankExecutor::evaluate(int64_t step, const LoadFunction& load, const Observation* observed) {
-  std::vector<float> saved;
-  impl_->on_device([&] {
-    for (const std::span<float> residual : impl_->residuals())
-      saved.insert(saved.end(), residual.begin(), residual.end());
-  });
+  const std::vector<std::vector<float>> saved = residuals();
   impl_->find_forward();
   impl_->load = &load;
   // An evaluation has batches of its own, so the results that were made ahead for the next training
@@ -1101,13 +1118,7 @@ void RankExecutor::evaluate(int64_t step, const LoadFunction& load, const Observ
     write(impl_->ahead->homes[i], of_next_step[i]);
     impl_->filled = filled;
   }
-  impl_->on_device([&] {
-    auto next = saved.begin();
-    for (const std::span<float> residual : impl_->residuals()) {
-      std::copy_n(next, residual.size(), residual.begin());
-      next += static_cast<std::ptrdiff_t>(residual.size());
-    }
-  });
+  set_residuals(saved);
 }
 
 void RankExecutor::record(std::vector<Executed>* into, RecordClock clock) {
@@ -1186,10 +1197,33 @@ const std::byte* RankExecutor::memory(const Home& home) const {
   return at;
 }
 
-std::vector<std::span<float>> RankExecutor::residuals() const {
-  std::vector<std::span<float>> found;
-  impl_->on_device([&] { found = impl_->residuals(); });
+std::vector<int64_t> RankExecutor::residual_sizes() const {
+  std::vector<int64_t> sizes;
+  impl_->each_residual([&](const View& view) { sizes.push_back(view.box.volume()); });
+  return sizes;
+}
+
+std::vector<std::vector<float>> RankExecutor::residuals() const {
+  std::vector<std::vector<float>> found;
+  impl_->on_device([&] {
+    impl_->each_residual([&](const View& view) {
+      device::HostCopies copies = impl_->host_copies();
+      const auto* from = reinterpret_cast<const float*>(copies.read(impl_->array(view, 0)).data);
+      found.emplace_back(from, from + view.box.volume());
+    });
+  });
   return found;
+}
+
+void RankExecutor::set_residuals(const std::vector<std::vector<float>>& values) {
+  impl_->on_device([&] {
+    size_t next = 0;
+    impl_->each_residual([&](const View& view) {
+      device::HostCopies copies = impl_->host_copies();
+      std::ranges::copy(values.at(next++), impl_->residual_of(view, copies));
+      copies.give_back();
+    });
+  });
 }
 
 std::array<int64_t, 3> RankExecutor::peak_bytes() const { return impl_->peak; }

@@ -144,9 +144,11 @@ class RankExecutor {
   // in which all rows rest, after changed rows were written back there.
   std::byte* memory(const Home& home);
   const std::byte* memory(const Home& home) const;
-  // Returns the residuals that codecs with error feedback carry from step to step, in the order of
-  // the program. The memory lives as long as the executor.
-  std::vector<std::span<float>> residuals() const;
+  // Reads and writes the residuals that codecs with error feedback carry from step to step, in the
+  // order of the program. set_residuals() gets as many, of the same sizes.
+  std::vector<int64_t> residual_sizes() const;
+  std::vector<std::vector<float>> residuals() const;
+  void set_residuals(const std::vector<std::vector<float>>& values);
 
   // Returns, by tier, the highest end of any buffer that an executed instruction touched, homes
   // included.

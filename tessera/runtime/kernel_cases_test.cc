@@ -645,8 +645,8 @@ std::vector<Case> general_cases() {
        }},
       {"collect",
        [](auto& g, DType t) {
-         const TensorId all = g.op1("op", "collect", {g.input("looked_up", {kB, kS, kH}, t)},
-                                    text("dim", "s"));
+         const TensorId all =
+             g.op1("op", "collect", {g.input("looked_up", {kB, kS, kH}, t)}, text("dim", "s"));
          return g.op1("product", "mul", {all, parameter(g, "x", {kB, kH}, t)});
        }},
       {"cumsum",
@@ -658,7 +658,9 @@ std::vector<Case> general_cases() {
        [](auto& g, DType t) {
          const auto x = parameter(g, "x", {kB, {"seq", 7}, kN, {"kv", 7}}, t);
          return g.op1("op", "causal_mask", {x},
-                      {{"order", std::string("zigzag:4")}, {"window", int64_t{3}}, {"gradient", int64_t{1}}});
+                      {{"order", std::string("zigzag:4")},
+                       {"window", int64_t{3}},
+                       {"gradient", int64_t{1}}});
        }},
       {"stop_gradient",
        [](auto& g, DType t) {

@@ -25,11 +25,11 @@ const std::map<std::string_view, KernelInfo>& registry() {
   static const std::map<std::string_view, KernelInfo> all = [] {
     std::map<std::string_view, KernelInfo> kinds;
     for (const auto family :
-         {attention_kernels(), batch_norm_kernels(), convolution_kernels(),
-          einsum_kernels(), indexing_kernels(), pointwise_kernels(), row_update_kernels(),
-          scan_kernels(), shape_kernels(), norm_kernels(), lookup_kernels(), moe_kernels(),
-          random_kernels(), position_kernels(), quantise_kernels(), sampling_kernels(),
-          sparse_kernels(), update_kernels()}) {
+         {attention_kernels(), batch_norm_kernels(), convolution_kernels(), einsum_kernels(),
+          indexing_kernels(), pointwise_kernels(), row_update_kernels(), scan_kernels(),
+          shape_kernels(), norm_kernels(), lookup_kernels(), moe_kernels(), random_kernels(),
+          position_kernels(), quantise_kernels(), sampling_kernels(), sparse_kernels(),
+          update_kernels()}) {
       for (const KernelInfo& info : family) kinds.emplace(info.kind, info);
     }
     return kinds;

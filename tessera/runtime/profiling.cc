@@ -9,16 +9,20 @@
 #include <chrono>
 #include <ctime>
 #include <fstream>
+#include <map>
+#include <string_view>
 #include <thread>
 
 #include "tessera/base/text.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/runtime/calibration.h"
+#include "tessera/runtime/device/device.h"
 
 namespace tessera {
 namespace {
 
-constexpr int kSteps = 8, kFewSteps = 3;  // recorded steps of a plan
+constexpr int kSteps = 8, kFewSteps = 3;             // recorded steps of a plan
+constexpr std::string_view kCount = "device.count";  // of a profile of accelerators
 
 std::string today() {
   const std::time_t now = std::time(nullptr);
@@ -27,35 +31,38 @@ std::string today() {
   return fmt::format("{:%Y-%m-%d}", date);
 }
 
-Status check_device(const std::string& device) {
-  if (device == "cpu") return {};
-  return invalid_input(fmt::format(
-      "profile: expected a device that this build computes on (cpu), found '{}'", device));
-}
-
 // Writes the highest measured rates of arithmetic (matrix products on one rank) and of memory
 // (large copies). The cost model uses them for kernels of families that were not measured.
 void write_rates(Profile& profile) {
-  double arithmetic = 0, memory = 0;
+  std::map<std::string, double> rates;
+  const auto raise = [&](const std::string& name, double rate) {
+    rates[name] = std::max(rates[name], rate);
+  };
   for (const auto& [name, family] : profile.families) {
-    const bool product = name.starts_with("einsum.float32.") && name.ends_with("@1");
+    const bool alone = name.ends_with("@1");
     const bool copy = name.starts_with("copy.float32@");
     for (const Sample& sample : family.samples) {
       double work = 2;
       for (const double size : sample.size) work *= size;
-      if (product) arithmetic = std::max(arithmetic, work / sample.seconds);
-      if (copy && sample.size[0] > 4e6) memory = std::max(memory, sample.size[0] / sample.seconds);
+      if (alone && name.starts_with("einsum.float32."))
+        raise("device.peak.fp32", work / sample.seconds);
+      if (alone && name.starts_with("einsum.bfloat16."))
+        raise("device.peak.bf16", work / sample.seconds);
+      if (copy && sample.size[0] > 4e6)
+        raise("device.memory_rate", sample.size[0] / sample.seconds);
     }
   }
-  if (arithmetic > 0) profile.scalars["device.peak.fp32"] = arithmetic;
-  if (memory > 0) profile.scalars["device.memory_rate"] = memory;
+  for (const auto& [name, rate] : rates) profile.scalars[name] = rate;
 }
 
 class Session {
  public:
-  Session(const ProfileOptions& options, Profile& profile) : options_(options), profile_(profile) {
+  Session(const ProfileOptions& options, Profile& profile)
+      : options_(options),
+        profile_(profile),
+        accelerated_(profile.scalars.contains(std::string(kCount))) {
     for (const int64_t ranks : options.ranks) {
-      total_ += static_cast<double>(calibration_cases(ranks, options.quick).size()) +
+      total_ += static_cast<double>(calibration_cases(ranks, options.quick, accelerated_).size()) +
                 (ranks > 1 ? kLinkShare : 0);
     }
   }
@@ -80,10 +87,10 @@ class Session {
   }
 
   Status kernels(int64_t ranks) {
-    for (const CalibrationCase& one : calibration_cases(ranks, options_.quick)) {
+    for (const CalibrationCase& one : calibration_cases(ranks, options_.quick, accelerated_)) {
       progress(fmt::format("{} at a time: {}, {}", ranks, one.model, one.plan), 1);
       TESSERA_TRY_VOID(run_case(one, ranks, options_.quick ? 2 : 4, repeats_,
-                                static_cast<int>(options_.threads)));
+                                static_cast<int>(options_.threads), options_.device));
     }
     return {};
   }
@@ -93,8 +100,10 @@ class Session {
   Status interpreter(int64_t ranks) {
     Repeats unused;
     TESSERA_TRY(const CaseTimes times,
-                run_case({"gpt:layers=4,hidden=16,heads=2,seq=8,vocab=256", 1}, ranks, 40, unused));
-    const double left = times.step_s - times.instructions_s;
+                run_case({"gpt:layers=4,hidden=16,heads=2,seq=8,vocab=256", 1}, ranks, 40, unused,
+                         1, options_.device));
+    // Beside an accelerator the host gives out the whole step while others compute.
+    const double left = times.step_s - (accelerated_ ? 0 : times.instructions_s);
     profile_.scalars[fmt::format("host.issue_s@{}", ranks)] =
         std::max(left, 0.0) / static_cast<double>(times.instructions);
     return {};
@@ -105,7 +114,8 @@ class Session {
     Repeats found;
     TESSERA_TRY_VOID(comm::run_threads(static_cast<int>(ranks), {}, [&](comm::Communicator& world) {
       Repeats mine;
-      time_links(world, "threads", options_.quick, mine);
+      const Status timed = time_links(world, "threads", options_.quick, options_.device, mine);
+      if (!timed) throw comm::CommFault{timed.error().message, timed.error().code};
       if (world.rank() == 0) found = std::move(mine);
     }));
     repeats_.merge(found);
@@ -114,6 +124,7 @@ class Session {
 
   const ProfileOptions& options_;
   Profile& profile_;
+  const bool accelerated_;
   Repeats repeats_;
   double done_ = 0, total_ = 0;
 };
@@ -134,9 +145,15 @@ std::string machine_name() {
 }
 
 Result<Profile> describe_machine(const ProfileOptions& options) {
-  TESSERA_TRY_VOID(check_device(options.device));
+  TESSERA_TRY(const auto device, device::open(options.device));
   Profile profile;
   profile.device = machine_name();
+  if (device != nullptr && !device->place().is_processor()) {
+    const device::Description found = device->describe();
+    profile.device = fmt::format("{}, beside {}", found.name, machine_name());
+    profile.scalars[std::string(kCount)] = static_cast<double>(found.count);
+    profile.scalars["device.memory_bytes"] = static_cast<double>(found.memory_bytes);
+  }
   profile.version = fmt::format("libtorch {}", TORCH_VERSION);
   profile.date = today();
   profile.scalars["rank.threads"] = static_cast<double>(options.threads);
@@ -152,11 +169,10 @@ Result<Profile> profile_machine(const ProfileOptions& options) {
 
 Result<size_t> profile_step(const ProfileOptions& options, const StepToProfile& step,
                             Profile& profile) {
-  TESSERA_TRY_VOID(check_device(options.device));
   Repeats repeats;
   TESSERA_TRY_VOID(run_case({step.model, step.batch, step.plan, step.precision}, 0,
                             options.quick ? kFewSteps : kSteps, repeats,
-                            static_cast<int>(options.threads)));
+                            static_cast<int>(options.threads), options.device));
   repeats.write(profile);
   return repeats.sizes();
 }
@@ -165,7 +181,7 @@ Result<bool> profile_processes(const ProfileOptions& options, Profile& profile) 
   TESSERA_TRY(const auto world, comm::mpi_world({}));
   Repeats repeats;
   try {
-    time_links(*world, "mpi", options.quick, repeats);
+    TESSERA_TRY_VOID(time_links(*world, "mpi", options.quick, options.device, repeats));
   } catch (const comm::CommFault& lost) {
     return fault(lost.message);
   }

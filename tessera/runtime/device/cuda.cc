@@ -81,6 +81,22 @@ std::string gpu_name(int index) {
   return fmt::format("{} {}", host.data(), gpu);
 }
 
+// Returns the GPU's name and the versions of driver and libtorch, as far as the driver tells.
+std::string described(int index) {
+  void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  std::array<char, 256> name{"GPU"};
+  int version = 0;
+  using NameOf = int (*)(char*, int, int);
+  using VersionOf = int (*)(int*);
+  if (driver != nullptr) {
+    if (auto* of = reinterpret_cast<NameOf>(dlsym(driver, "cuDeviceGetName")))
+      of(name.data(), name.size() - 1, index);
+    if (auto* of = reinterpret_cast<VersionOf>(dlsym(driver, "cuDriverGetVersion"))) of(&version);
+  }
+  return fmt::format("{}, driver for CUDA {}.{}, libtorch {}", name.data(), version / 1000,
+                     version % 1000 / 10, loaded_version());
+}
+
 bool all_differ(comm::Communicator& world, const std::string& mine) {
   const std::vector<std::string> all = comm::gather_bytes(world, mine);
   return std::set<std::string>(all.begin(), all.end()).size() == all.size();
@@ -121,7 +137,7 @@ Result<std::unique_ptr<Device>> cuda_device(int number, bool through_host) {
   const int index = number % count;
   const Place place{static_cast<int8_t>(kType), static_cast<int8_t>(index)};
   return libtorch_device(
-      place,
+      place, described(index),
       [place, index, through_host](comm::Communicator& world, const Connections& connections,
                                    PlaceOf where) -> Result<std::unique_ptr<comm::Communicator>> {
         const bool apart = all_differ(world, gpu_name(index));

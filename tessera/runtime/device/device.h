@@ -91,11 +91,21 @@ class Memory {
   virtual std::byte* data() const = 0;
 };
 
+// What a machine has of a sort of device.
+struct Description {
+  std::string name;          // with the versions of what drives it
+  int64_t count = 1;         // on this host
+  int64_t memory_bytes = 0;  // of one
+};
+
 class Device {
  public:
   virtual ~Device() = default;
+  virtual Description describe() const = 0;
   // Returns where libtorch finds the memory. The processor: streams are its threads.
   virtual Place place() const { return {}; }
+  // Returns whose memory is at an address: place() for what this device has allocated.
+  virtual Place place_of(const std::byte*) const { return {}; }
   // Returns whether ops that have a formula (formulas/formula.h) are computed by it, and not by a
   // kernel of the processor. On an accelerator all are.
   virtual bool formulas() const { return false; }
@@ -106,8 +116,8 @@ class Device {
   virtual std::unique_ptr<Stream> stream(std::function<std::shared_ptr<void>()> enter) = 0;
   // Returns the communicator by which ranks exchange what lies in the device's memory. Only work of
   // one stream may use it, for `connections` and nothing else. `world`, which connects the hosts,
-  // carries it and outlives it. All ranks call this function. Errors (invalid input): the library
-  // that it needs is missing.
+  // carries it; both `world` and the device outlive it. All ranks call this function. Errors
+  // (invalid input): the library that it needs is missing.
   virtual Result<std::unique_ptr<comm::Communicator>> communicator(
       comm::Communicator& world, const Connections& connections) = 0;
   // Copies contiguous bytes from the host, which waits for it; download() copies them back.

@@ -1,6 +1,7 @@
 #include "tessera/runtime/device/libtorch_device.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -102,8 +103,17 @@ class LibtorchMemory final : public Memory {
 
 class LibtorchDevice final : public Device {
  public:
-  LibtorchDevice(Place place, MakeCommunicator communicator)
-      : place_(place), device_(kernels::device_of(place)), communicator_(std::move(communicator)) {}
+  LibtorchDevice(Place place, std::string name, MakeCommunicator communicator)
+      : place_(place),
+        device_(kernels::device_of(place)),
+        name_(std::move(name)),
+        communicator_(std::move(communicator)) {}
+
+  Description describe() const override {
+    const auto memory = c10::getDeviceAllocator(device_.type())->getMemoryInfo(device_.index());
+    return {name_, c10::impl::VirtualGuardImpl(device_.type()).deviceCount(),
+            static_cast<int64_t>(memory.second)};
+  }
 
   Place place() const override { return place_; }
 
@@ -112,7 +122,7 @@ class LibtorchDevice final : public Device {
       at::Tensor memory = at::empty({bytes}, at::TensorOptions(at::kByte).device(device_));
       memory.zero_();
       c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
-      ranges_->emplace_back(static_cast<const std::byte*>(memory.data_ptr()), bytes);
+      ranges_.emplace_back(static_cast<const std::byte*>(memory.data_ptr()), bytes);
       return std::make_unique<LibtorchMemory>(std::move(memory));
     } catch (const c10::OutOfMemoryError&) {
       return invalid_input(fmt::format("device {}: expected {} of memory, found less",
@@ -127,13 +137,14 @@ class LibtorchDevice final : public Device {
 
   Result<std::unique_ptr<comm::Communicator>> communicator(
       comm::Communicator& world, const Connections& connections) override {
-    return communicator_(world, connections,
-                         [place = place_, ranges = ranges_](const std::byte* at) {
-                           for (const auto& [begin, bytes] : *ranges) {
-                             if (at >= begin && at < begin + bytes) return place;
-                           }
-                           return Place{};
-                         });
+    return communicator_(world, connections, [this](const std::byte* at) { return place_of(at); });
+  }
+
+  Place place_of(const std::byte* at) const override {
+    for (const auto& [begin, bytes] : ranges_) {
+      if (at >= begin && at < begin + bytes) return place_;
+    }
+    return {};
   }
 
   void upload(Stream& stream, const Memory& memory, int64_t offset, const std::byte* from,
@@ -156,16 +167,17 @@ class LibtorchDevice final : public Device {
  private:
   const Place place_;
   const c10::Device device_;
+  const std::string name_;
   const MakeCommunicator communicator_;
-  // What was allocated: begin and size. The communicator shares it.
-  const std::shared_ptr<std::vector<std::pair<const std::byte*, int64_t>>> ranges_ =
-      std::make_shared<std::vector<std::pair<const std::byte*, int64_t>>>();
+  // What was allocated: begin and size.
+  std::vector<std::pair<const std::byte*, int64_t>> ranges_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> libtorch_device(Place place, MakeCommunicator communicator) {
-  return std::make_unique<LibtorchDevice>(place, std::move(communicator));
+std::unique_ptr<Device> libtorch_device(Place place, std::string name,
+                                        MakeCommunicator communicator) {
+  return std::make_unique<LibtorchDevice>(place, std::move(name), std::move(communicator));
 }
 
 }  // namespace tessera::device

@@ -6,20 +6,21 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "tessera/base/result.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/runtime/device/device.h"
+#include "tessera/runtime/device/host_copies.h"
 
 namespace tessera::device {
 
-// Returns whose memory is at an address that a view of a program has.
-using PlaceOf = std::function<Place(const std::byte*)>;
 // Makes the communicator of a device. `world` connects the hosts and outlives what is returned.
 using MakeCommunicator = std::function<Result<std::unique_ptr<comm::Communicator>>(
     comm::Communicator& world, const Connections& connections, PlaceOf)>;
 
-// libtorch must know the accelerator `place`.
-std::unique_ptr<Device> libtorch_device(Place place, MakeCommunicator communicator);
+// libtorch must know the accelerator `place`, whose name is `name`.
+std::unique_ptr<Device> libtorch_device(Place place, std::string name,
+                                        MakeCommunicator communicator);
 
 }  // namespace tessera::device

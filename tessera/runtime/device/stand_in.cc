@@ -10,6 +10,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/view_native.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
@@ -248,7 +249,20 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
 };
 
-struct Allocator final : c10::Allocator {
+struct Allocator final : c10::DeviceAllocator {
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t /*pool*/) override {}
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    Machine::keep_for(data, stream);
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex /*device*/) override {
+    return {};
+  }
+  void resetAccumulatedStats(c10::DeviceIndex /*device*/) override {}
+  void resetPeakStats(c10::DeviceIndex /*device*/) override {}
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex /*device*/) override {
+    return {kMemory / kDevices, kMemory / kDevices};
+  }
   c10::DataPtr allocate(size_t bytes) override { return Machine::get().allocate(bytes); }
   void copy_data(void* /*to*/, const void* /*from*/, size_t /*bytes*/) const override {
     TORCH_CHECK(false, "stand-in: storage is not copied by its allocator");
@@ -485,7 +499,7 @@ std::unique_ptr<Device> stand_in(int index, bool through_host) {
   install();
   const Place place{static_cast<int8_t>(kType), static_cast<int8_t>(index % kDevices)};
   return libtorch_device(
-      place,
+      place, "stand-in, played by the processor",
       [place, through_host](comm::Communicator& world, const Connections& connections,
                             PlaceOf where) -> Result<std::unique_ptr<comm::Communicator>> {
         const std::vector<pid_t> processes = comm::gather_values(world, getpid());

@@ -25,6 +25,7 @@ class TestDevice final : public Device {
  public:
   TestDevice(uint64_t seed, bool formulas) : formulas_(formulas), seeds_(seed) {}
 
+  Description describe() const override { return {"device test", 1, 0}; }
   bool formulas() const override { return formulas_; }
   Result<std::unique_ptr<Memory>> allocate(int64_t bytes) override {
     TESSERA_TRY(auto memory, PlayedMemory::map(bytes));
