@@ -31,7 +31,8 @@ test-slow: build ## the slow tests and `make fuzz`: all, or parts by name (PART=
 	  scripts/slow $(or $(PART),search matrix-1 matrix-2 device random rest); \
 	  $(if $(PART),,$(MAKE) --no-print-directory fuzz)
 
-cuda-check: build ## start the program on libtorch's CUDA build (installs it: some GB), with or without a GPU
+cuda-check: program ## start the program on libtorch's CUDA build (installs it: some GB), with or without a GPU
+	@cmake --build build --target cuda_start
 	@scripts/cuda-check
 
 fuzz: ## damaged files under sanitizers: TESSERA_FUZZ (1,000) of every kind, other ones for each TESSERA_SEED

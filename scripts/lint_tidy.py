@@ -84,7 +84,7 @@ def stamp_of(files):
 def changed_files():
     """Returns the files whose code differs from the newest commit that is a day older than the last one; None: take all."""
     def git(*words):
-        result = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        result = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, errors="replace", check=False)
         return result.stdout.strip() if result.returncode == 0 else ""
     last = git("log", "-1", "--format=%ct")
     before = git("rev-list", "-1", f"--before={int(last) - 86400}", "HEAD") if last else ""

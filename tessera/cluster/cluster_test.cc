@@ -475,6 +475,34 @@ TEST_F(InFolder, LocalReadsTheProfileOfTheEnvironment) {
   EXPECT_EQ(load_cluster("local")->profile, nullptr);
 }
 
+TEST_F(InFolder, LocalIsThePresetOfAProfiledAccelerator) {
+  Profile profile;
+  profile.device = "NVIDIA H200, driver for CUDA 13.0, libtorch 2.13.0, beside a processor";
+  profile.scalars = {
+      {"device.count", 4}, {"device.memory_bytes", 100e9}, {"device.peak.bf16", 7e14}};
+  const std::string path = write("p.json", to_json(profile));
+  setenv("TESSERA_PROFILE", path.c_str(), 1);
+  for (const int64_t devices : {4, 2}) {
+    const auto c = load_cluster(devices == 4 ? "local" : "local:2");
+    ASSERT_TRUE(c.has_value()) << c.error().message;
+    EXPECT_EQ(c->name, "local");
+    EXPECT_EQ(c->devices(), devices);
+    EXPECT_EQ(c->parts[0].type.device.name, "h200-sxm-141");
+    EXPECT_FALSE(c->parts[0].type.device.synchronous);
+    ASSERT_NE(c->profile, nullptr);
+    EXPECT_EQ(*c->profile, profile);
+    EXPECT_EQ(c->profile_file, path);
+  }
+  profile.device = "an accelerator that no preset has";
+  write("p.json", to_json(profile));
+  const auto other = load_cluster("local");
+  ASSERT_TRUE(other.has_value()) << other.error().message;
+  EXPECT_EQ(other->devices(), 4);
+  EXPECT_FALSE(other->parts[0].type.device.synchronous);
+  EXPECT_EQ(other->parts[0].type.device.memory_bytes, 100'000'000'000);
+  EXPECT_EQ(other->parts[0].type.device.peak.at("bf16"), 7e14);
+}
+
 TEST(WhatIf, ScalesWhatItNames) {
   const Cluster before = *load_cluster("dgx-a100:2");
   Cluster c = before;

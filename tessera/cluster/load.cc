@@ -197,7 +197,7 @@ Result<Cluster> load_local(int64_t ranks) {
   Cluster cluster = local_cluster(ranks, profile);
   const double count = scalar(profile.get(), "device.count", 0);
   for (const std::string& word : split_text(count > 0 ? profile->device : "", ' ')) {
-    const auto known = cluster_words(word);
+    const auto known = cluster_words(word.substr(0, word.find(',')));
     if (!known || !*known) continue;
     const int64_t devices = ranks > 0 ? ranks : static_cast<int64_t>(count);
     TESSERA_TRY(cluster, of_words(kLocal, {(*known)->preset, devices}));

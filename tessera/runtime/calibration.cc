@@ -191,8 +191,8 @@ std::vector<CalibrationCase> accelerator_cases(int64_t ranks, bool quick) {
                     seq, vocab),
         batch, plan);
   };
-  transformer("gpt", 256, 128, 1024, 2, "serial");
-  if (ranks > 1) transformer("gpt", 256, 128, 1024, 4, fmt::format("tensor_parallel({})", ranks));
+  transformer("gpt", 128, 64, 512, 2, "serial");
+  if (ranks > 1) transformer("gpt", 128, 64, 512, 4, fmt::format("tensor_parallel({})", ranks));
   if (quick) return cases;
   transformer("gpt", 1024, 1024, 16384, 8, "serial");
   transformer("gpt", 2048, 2048, 50304, 4, "recompute(full,micro_batches=2)");

@@ -100,8 +100,8 @@ class Session {
   Status interpreter(int64_t ranks) {
     Repeats unused;
     TESSERA_TRY(const CaseTimes times,
-                run_case({"gpt:layers=4,hidden=16,heads=2,seq=8,vocab=256", 1}, ranks, 40, unused,
-                         1, options_.device));
+                run_case({"gpt:layers=4,hidden=16,heads=2,seq=8,vocab=256", 1}, ranks,
+                         options_.quick ? 8 : 40, unused, 1, options_.device));
     // Beside an accelerator the host gives out the whole step while others compute.
     const double left = times.step_s - (accelerated_ ? 0 : times.instructions_s);
     profile_.scalars[fmt::format("host.issue_s@{}", ranks)] =

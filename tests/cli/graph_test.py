@@ -89,6 +89,15 @@ class Networks(RuntimeTest):
             self.assertEqual((answer.code, answer.err), (0, ""), answer.out)
 
     @slow
+    def test_formulas_equal_the_serial_run(self):
+        data = f"{{ nodes = '{CORA}', part = 'train' }}"
+        samplers = [["--sampler", sampler, "--widths", "3"] for sampler in ("bucket", "stride", "quadratic", "permutation")]
+        for options in [[], *samplers]:
+            model = self.network("graphsage" if options else "gcn", *options)
+            answer = run("verify", model, "--plan", "examples/cora_nodes2.toml", "--data", data, "--device", "test(kernels=formulas)")
+            self.assertEqual((answer.code, answer.err), (0, ""), answer.out)
+
+    @slow
     def test_it_learns_from_samples_of_edges(self):
         model = self.network("gcn", "--sampler", "permutation", "--widths", "4")
         self.assertEqual(len(re.findall(r'sampler="permutation"', pathlib.Path(model).read_text())), 2)

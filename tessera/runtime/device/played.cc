@@ -120,6 +120,12 @@ void PlayedStream::finish(const Event& event) {
   if (device_->failure != nullptr) std::rethrow_exception(device_->failure);
 }
 
+bool PlayedStream::is_done(const Event& event) const {
+  const auto& point = static_cast<const Point&>(event);
+  const std::lock_guard lock(device_->mutex);
+  return point.of->done >= point.number;
+}
+
 void PlayedStream::work() {
   std::unique_lock lock(device_->mutex);
   for (;;) {

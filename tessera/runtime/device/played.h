@@ -64,8 +64,9 @@ class PlayedStream final : public Stream {
   void wait(std::shared_ptr<const Event> event) override;
   void stamp(int64_t& at) override;
   void finish() override;
-  // Waits on the host for an event of a stream of the device.
+  // Waits on the host for an event of a stream of the device; is_done() asks without waiting.
   void finish(const Event& event);
+  bool is_done(const Event& event) const;
 
  private:
   // How far a stream is; guarded by the shared mutex. Outlives its stream where an event names it.

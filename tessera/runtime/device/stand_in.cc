@@ -4,6 +4,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu_backward.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
@@ -224,6 +226,10 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void block(void* event, const c10::Stream& stream) const override {
     Machine::get().stream(stream).wait(static_cast<TimedPoint*>(event)->point);
   }
+  bool queryEvent(void* event) const override {
+    const auto* point = static_cast<TimedPoint*>(event);
+    return point == nullptr || point->stream->is_done(*point->point);
+  }
   void destroyEvent(void* event, const c10::DeviceIndex /*device*/) const noexcept override {
     delete static_cast<TimedPoint*>(event);
   }
@@ -371,6 +377,66 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
   return {there(std::get<0>(made)), there(std::get<1>(made)), {}};
 }
 
+// The fused attention of GPUs, by that of processors: for 16 bits, with fewer heads of keys if the
+// caller has them.
+int64_t attention_choice(const at::Tensor& q, const at::Tensor& /*k*/, const at::Tensor& /*v*/,
+                         const std::optional<at::Tensor>& mask, double dropout, bool /*causal*/,
+                         std::optional<double> /*scale*/, bool /*grouped*/) {
+  constexpr int64_t kMath = 0, kFlash = 1;  // at::SDPBackend
+  const bool narrow = q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf;
+  return narrow && !mask && dropout == 0 ? kFlash : kMath;
+}
+
+at::Tensor of_all_heads(const at::Tensor& keys, const at::Tensor& q) {
+  return keys.repeat_interleave(q.size(1) / keys.size(1), 1);
+}
+
+using FlashResult = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt,
+                               c10::SymInt, at::Tensor, at::Tensor, at::Tensor>;
+
+FlashResult attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double dropout,
+                      bool causal, bool /*mask*/, std::optional<double> scale) {
+  std::tuple<at::Tensor, at::Tensor> made;
+  compute([&] {
+    const at::Tensor queries = opened(q);
+    made = at::_scaled_dot_product_flash_attention_for_cpu(queries, of_all_heads(opened(k), q),
+                                                           of_all_heads(opened(v), q), dropout,
+                                                           causal, {}, scale);
+    std::get<1>(made) = std::get<1>(made).contiguous();
+  });
+  const auto device = q.device();
+  return {arrived(std::get<0>(made), device),
+          arrived(std::get<1>(made), device),
+          {},
+          {},
+          q.size(2),
+          k.size(2),
+          {},
+          {},
+          {}};
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_backward(
+    const at::Tensor& dy, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+    const at::Tensor& y, const at::Tensor& lse, const at::Tensor& /*queries*/,
+    const at::Tensor& /*keys*/, c10::SymInt /*most_queries*/, c10::SymInt /*most_keys*/,
+    double dropout, bool causal, const at::Tensor& /*seed*/, const at::Tensor& /*offset*/,
+    std::optional<double> scale) {
+  std::tuple<at::Tensor, at::Tensor, at::Tensor> made;
+  compute([&] {
+    made = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        opened(dy), opened(q), of_all_heads(opened(k), q), of_all_heads(opened(v), q), opened(y),
+        opened(lse), dropout, causal, {}, scale);
+    const auto summed = [&](const at::Tensor& x) {
+      return x.unflatten(1, {k.size(1), q.size(1) / k.size(1)}).sum(2);
+    };
+    std::get<1>(made) = summed(std::get<1>(made));
+    std::get<2>(made) = summed(std::get<2>(made));
+  });
+  const auto there = [&](const at::Tensor& one) { return arrived(one, q.device()); };
+  return {there(std::get<0>(made)), there(std::get<1>(made)), there(std::get<2>(made))};
+}
+
 at::Scalar read_element(const at::Tensor& /*from*/) {
   TORCH_CHECK(false, "the host reads a number of an accelerator");
 }
@@ -483,6 +549,9 @@ void install() {
     aten->impl("view", &at::native::view);
     aten->impl("_reshape_alias", &at::native::_reshape_alias);
     aten->impl("_copy_from", &copy_from);
+    aten->impl("_fused_sdp_choice", &attention_choice);
+    aten->impl("_scaled_dot_product_flash_attention", &attention);
+    aten->impl("_scaled_dot_product_flash_attention_backward", &attention_backward);
     aten->impl("convolution_overrideable", &convolution);
     aten->impl("convolution_backward_overrideable", &convolution_backward);
     aten->impl("_local_scalar_dense", &read_element);

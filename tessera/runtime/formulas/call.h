@@ -25,7 +25,6 @@ class Call {
  public:
   explicit Call(const KernelCall& call);
 
-  const KernelCall& call() const { return call_; }
   const Op& op() const { return *call_.op; }
   const Box& box() const { return call_.box; }
   const KernelContext& context() const { return *call_.context; }
@@ -52,11 +51,16 @@ class Call {
   // Returns a value with the op dims of an output as a tensor with the dims of the output, one for
   // each bracket.
   at::Tensor regrouped(const at::Tensor& value, size_t output = 0) const;
+  // Returns an output itself; a formula that has written it returns an undefined value for it.
+  at::Tensor output(size_t i) const;
   // Returns which ids name rows of the box, where the op dim `dim` is the rows of a table.
   Interval rows_of(int dim) const;
   // Returns the box's interval of the op dim of that name, and the size of the dim in the whole op.
   Interval interval(std::string_view dim) const;
   int64_t whole(std::string_view dim) const;
+  const std::vector<int64_t>& output_shape(size_t output) const {
+    return call_.outputs[output].shape;
+  }
   int64_t output_size(size_t output, size_t dim) const { return call_.outputs[output].shape[dim]; }
   double number(std::string_view name) const { return op().number(name); }
 

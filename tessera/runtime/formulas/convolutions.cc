@@ -18,11 +18,11 @@ struct Placed {
   std::vector<Interval> elements, positions;
   PlacedFilter filter;
 
-  Placed(const Call& c, const OperandDims& x, const Array& x_array, const OperandDims& y,
-         const Array& weight)
-      : n(conv_numbers(c.op(), weight, x_array)),
-        elements(spatial_intervals(c.call(), x, n.spatial)),
-        positions(spatial_intervals(c.call(), y, n.spatial)),
+  Placed(const Call& c, const OperandDims& x, const std::vector<int64_t>& x_shape,
+         const OperandDims& y, const std::vector<int64_t>& weight)
+      : n(conv_numbers(c.op(), weight, x_shape)),
+        elements(spatial_intervals(c.op(), c.box(), x, n.spatial)),
+        positions(spatial_intervals(c.op(), c.box(), y, n.spatial)),
         filter(n.frame.place(elements, positions)) {}
 
   // Returns a map as [samples, channels, spatial..].
@@ -31,20 +31,19 @@ struct Placed {
 
 Values conv(const Call& c) {
   const Annotation& dims = c.op().annotation;
-  const Placed at(c, dims.inputs[0], c.input(0), dims.outputs[0], c.input(1));
+  const Placed at(c, dims.inputs[0], c.input(0).shape, dims.outputs[0], c.input(1).shape);
   return {c.regrouped(at::convolution(padded(at.samples(c.in(0)), at.filter.pads), c.in(1), {},
                                       at.n.frame.stride, at.filter.padding, at.n.dilation,
                                       /*transposed=*/false, at.n.zeros, at.n.groups))};
 }
 
-// Each element of dx is a sum over the windows that contain it: a transposed convolution. If the
+// Sums for each element of dx over the windows that contain it: a transposed convolution. If the
 // windows of the piece need uneven padding, the sums are made for all of their elements, and those
 // of the piece are taken.
 Values conv_input_grad(const Call& c) {
-  const Array& out = c.call().outputs[0];
   if (c.input(0).empty()) return {at::zeros({}, c.in(0).options())};  // no window reaches dx
   const Annotation& dims = c.op().annotation;
-  const Placed at(c, dims.outputs[0], out, dims.inputs[0], c.input(1));
+  const Placed at(c, dims.outputs[0], c.output_shape(0), dims.inputs[0], c.input(1).shape);
   const bool even = at.filter.pads.empty();
   std::vector<int64_t> beyond = at.n.zeros;  // elements of dx behind the last window
   for (size_t d = 0; d < at.n.spatial && even; ++d) {
@@ -59,11 +58,11 @@ Values conv_input_grad(const Call& c) {
 }
 
 Values conv_weight_grad(const Call& c) {
-  const Array& out = c.call().outputs[0];
+  const std::vector<int64_t>& shape = c.output_shape(0);
   const Annotation& dims = c.op().annotation;
-  const Placed at(c, dims.inputs[1], c.input(1), dims.inputs[0], out);
+  const Placed at(c, dims.inputs[1], c.input(1).shape, dims.inputs[0], shape);
   const at::Tensor dy = at.samples(c.in(0));
-  const at::Tensor weight = at::empty(out.shape, dy.options());  // its shape counts
+  const at::Tensor weight = at::empty(shape, dy.options());  // its shape counts
   const auto made = at::convolution_backward(dy, padded(at.samples(c.in(1)), at.filter.pads),
                                              weight, at::OptionalIntArrayRef(), at.n.frame.stride,
                                              at.filter.padding, at.n.dilation, /*transposed=*/false,

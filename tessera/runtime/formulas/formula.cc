@@ -92,6 +92,7 @@ Call::Call(const KernelCall& call) : call_(call) {}
 
 at::Tensor Call::in(size_t i) const { return widened(stored(i)); }
 at::Tensor Call::stored(size_t i) const { return tensor_of(call_.inputs[i]); }
+at::Tensor Call::output(size_t i) const { return tensor_of(call_.outputs[i]); }
 at::Tensor Call::updated(size_t i) const {
   const at::Tensor to = tensor_of(call_.outputs[i]);
   if (call_.outputs[i].data != call_.inputs[i].data) to.copy_(stored(i));

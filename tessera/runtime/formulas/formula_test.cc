@@ -85,8 +85,15 @@ void expect_equal_on_accelerator(const Filled& filled) {
     expected.run(op);
     if (!kernels::has_formula(op)) continue;
     ASSERT_NO_THROW(found.run(op)) << op.kind;
-    for (const TensorId id : op.outputs)
-      EXPECT_EQ(found.get(id), expected.get(id)) << op.kind << " " << filled.graph.tensor(id).name;
+    // Fused functions, which the processor's formulas do not use, compute in another order.
+    const bool fused = op.kind.starts_with("attention") || op.kind == "adamw";
+    const bool narrow = filled.graph.tensor(op.inputs[0]).dtype == DType::kBFloat16;
+    for (const TensorId id : op.outputs) {
+      EXPECT_LE(relative_error(found.get(id), expected.get(id)), !fused   ? 0
+                                                                 : narrow ? 2e-2
+                                                                          : 1e-12)
+          << op.kind << " " << filled.graph.tensor(id).name;
+    }
   }
 }
 
@@ -170,7 +177,7 @@ TEST(Formulas, OfOtherKindsInPiecesMakeTheWhole) {
 }
 
 TEST(Formulas, OfOtherKindsRunOnAnAccelerator) {
-  for (const DType dtype : {DType::kFloat64, DType::kBFloat16})
+  for (const DType dtype : {DType::kFloat64, DType::kFloat32, DType::kBFloat16})
     expect_equal_on_accelerator(Filled::of_others(dtype));
 }
 
@@ -215,7 +222,8 @@ TEST(Formulas, AreAllCompared) {
   for (const Case& one : cases()) expect_equal(Filled::of(one, DType::kFloat64), 1e-12);
   expect_equal(Filled::of_others(DType::kFloat64), 1e-12);
   for (const std::string_view kind : kernels::kernel_kinds()) {
-    EXPECT_TRUE(!covered(kind) || compared().contains(std::string(kind))) << kind;
+    EXPECT_TRUE(covered(kind)) << kind;
+    EXPECT_TRUE(compared().contains(std::string(kind))) << kind;
   }
 }
 

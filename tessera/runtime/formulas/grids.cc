@@ -29,9 +29,10 @@ Beside in_piece(const at::Tensor& element, const at::Tensor& weight, Interval pi
 // weights along that dim; empty if x and y are equally long there.
 std::vector<Beside> beside_each(const Call& c, const OperandDims& x, const OperandDims& y, size_t d,
                                 const at::Tensor& like) {
-  const int64_t of_x = extent_of(c.call(), x, d), of_y = extent_of(c.call(), y, d);
+  const int64_t of_x = extent_of(c.op(), x, d), of_y = extent_of(c.op(), y, d);
   if (of_x == of_y) return {};
-  const Interval piece = interval_of(c.call(), x, d), made = interval_of(c.call(), y, d);
+  const Interval piece = interval_of(c.op(), c.box(), x, d),
+                 made = interval_of(c.op(), c.box(), y, d);
   const at::Tensor i = at::arange(made.begin, made.end(), like.options().dtype(at::kLong));
   std::vector<int64_t> shape(x.dims.size(), 1);
   shape[d] = made.size;
@@ -91,8 +92,8 @@ struct Cells {
     int64_t size = 1;  // of the piece
     Beside side[2], slope[2];
   };
-  // What a corner of each cell counts for its point: row of the grid, weight, and the derivative of
-  // the weight by the coordinate of each sampled dim, [points] and [points, 1].
+  // A corner of each cell: its row of the grid, what it counts for its point, and the derivative of
+  // that by the coordinate of each sampled dim, [points], [points, 1] and [points].
   struct Corner {
     at::Tensor row, weight;
     std::vector<at::Tensor> slopes;

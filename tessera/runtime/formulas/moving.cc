@@ -60,7 +60,7 @@ class Blocks {
   // Returns the elements of a run of an input, with a dim for blocks and one for places in them.
   at::Tensor input(size_t i, const Run& run) const {
     const OperandDims& operand = c_.op().annotation.inputs[i];
-    const at::Tensor x = c_.in(i);
+    const at::Tensor x = c_.stored(i);
     const auto dim = static_cast<int64_t>(position_);
     const int64_t size = size_of(operand, x.size(dim), run);
     return x.narrow(dim, before(operand, run), run.count * size).unflatten(dim, {run.count, size});
@@ -143,11 +143,11 @@ Values concat(const Call& c) {
 
 // ---- orders and places
 Values roll(const Call& c) {
-  return {at::roll(c.in(0), c.op().integer("shift"), c.dim(0, c.op().text("dim")))};
+  return {at::roll(c.stored(0), c.op().integer("shift"), c.dim(0, c.op().text("dim")))};
 }
 
 Values reorder(const Call& c) {
-  const at::Tensor x = c.in(0);
+  const at::Tensor x = c.stored(0);
   const int64_t dim = c.dim(0, c.op().text("dim")), size = x.size(dim);
   const auto order = parse_order(c.op().text("order"));
   TESSERA_CHECK(order.has_value(), "{}: order {}", c.op().path, c.op().text("order"));
@@ -167,7 +167,7 @@ Values reorder(const Call& c) {
 }
 
 Values collect(const Call& c) {
-  const at::Tensor x = c.in(0);
+  const at::Tensor x = c.stored(0);
   const std::string dim = c.op().text("dim");
   const int64_t place = c.dim(0, dim);
   const Interval own = c.box().dims[static_cast<size_t>(c.op().annotation.find(dim))];

@@ -22,8 +22,8 @@ struct Pool {
 
   Pool(const Call& c, const OperandDims& x, const OperandDims& y)
       : n(pool_numbers(c.op())),
-        elements(spatial_intervals(c.call(), x, n.spatial)),
-        positions(spatial_intervals(c.call(), y, n.spatial)) {}
+        elements(spatial_intervals(c.op(), c.box(), x, n.spatial)),
+        positions(spatial_intervals(c.op(), c.box(), y, n.spatial)) {}
 
   int64_t size_of_span(size_t d) const { return n.frame.span(positions[d], d).size; }
   // Returns a map [maps, spatial..] that has exactly the elements from the first window to the last.
@@ -74,7 +74,8 @@ at::Tensor to_largest(const Pool& pool, size_t d, const at::Tensor& gradient,
   return made;
 }
 
-// The first of equal elements of a window is the first one of the first row that has it.
+// Passes the gradient on to the first of equal elements of a window, which is the first one of the
+// first row that has it.
 Values max_pool_grad(const Call& c) {
   if (c.input(0).empty()) return {at::zeros({}, c.in(0).options())};  // no window reaches dx
   const Annotation& dims = c.op().annotation;
@@ -89,7 +90,7 @@ Values max_pool_grad(const Call& c) {
   }
   // x has all elements of the windows that contain elements of dx.
   Pool own = pool;
-  own.elements = spatial_intervals(c.call(), dims.outputs[0], pool.n.spatial);
+  own.elements = spatial_intervals(c.op(), c.box(), dims.outputs[0], pool.n.spatial);
   return {c.regrouped(own.cut(gradient))};
 }
 
@@ -100,7 +101,7 @@ at::Tensor divisor(const Call& c, const Pool& pool, const OperandDims& x, const 
     return at::full({}, pool.n.frame.volume(), like.options());
   at::Tensor counts = at::ones({}, like.options());
   for (size_t d = 0; d < pool.n.spatial; ++d) {
-    const int64_t extent = extent_of(c.call(), x, x.dims.size() - pool.n.spatial + d);
+    const int64_t extent = extent_of(c.op(), x, x.dims.size() - pool.n.spatial + d);
     const Interval at = pool.positions[d];
     const at::Tensor begin =
         at::arange(at.begin, at.end(), like.options()) * pool.n.frame.stride[d] -

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "tessera/base/check.h"
 #include "tessera/runtime/formulas/call.h"
@@ -32,7 +33,7 @@ Values einsum(const Call& c) {
   std::vector<at::Tensor> operands;
   for (size_t i = 0; i < factors; ++i) {
     spec += (i == 0 ? "" : ",") + letters(op_dims(annotation.inputs[i]));
-    operands.push_back(c.in(i));
+    operands.push_back(c.stored(i));  // narrow products are summed in float32 by the libraries
   }
   spec += "->" + letters(c.dims_of_output(0));
   at::Tensor y = at::einsum(spec, operands);
@@ -117,8 +118,76 @@ at::Tensor weights_of(const Scores& scores, const at::Tensor& lse) {
   return at::exp(scores.values - safe.unsqueeze(-1));
 }
 
+// Attention by a fused function of libtorch, which never has all scores in memory.
+struct Fused {
+  at::Tensor q, k, v;  // [b, heads of queries, q, d], [b, heads, kv, d] twice
+  bool causal = false;
+  double scale = 1;
+};
+
+// Returns how the call can be computed by the fused function that libtorch chooses for its device,
+// dtype and sizes; nothing if it cannot. There is none for the processor, whose kernels are faster.
+std::optional<Fused> fused(const Call& c, const AttentionOperands& operands) {
+  const Op& op = c.op();
+  const at::Tensor q = c.stored(operands.q), k = c.stored(operands.q + 1),
+                   v = c.stored(operands.q + 2);
+  const bool plain = operands.bias < 0 && operands.query_segments < 0 && operands.of_lse < 0 &&
+                     op.number("softcap") == 0 && op.integer("window") == 0 &&
+                     op.text("order").empty() && Keep(op).p == 0;
+  if (q.is_cpu() || !plain || q.size(-1) != v.size(-1)) return std::nullopt;
+  Fused made{q.permute({0, 2, 3, 1, 4}).flatten(1, 2), k.permute({0, 2, 1, 3}),
+             v.permute({0, 2, 1, 3})};
+  if (op.integer("causal") != 0) {
+    const int64_t first = c.interval("seq").begin + c.whole("kv") - c.whole("seq"),
+                  key = c.interval("kv").begin, keys = k.size(1);
+    made.causal = key + keys > first + 1;  // else every query sees all keys
+    if (made.causal && (first != key || q.size(1) != keys)) return std::nullopt;
+  }
+  const double stated = op.number("scale");
+  made.scale = stated == 0 ? 1 / std::sqrt(static_cast<double>(q.size(-1))) : stated;
+  constexpr int64_t kFlash = 1;  // at::SDPBackend
+  const bool grouped = made.q.size(1) != made.k.size(1);
+  const int64_t choice =
+      at::_fused_sdp_choice(made.q, made.k, made.v, {}, 0, made.causal, made.scale, grouped);
+  return choice == kFlash ? std::optional(made) : std::nullopt;
+}
+
+// Returns [b, heads of queries, q, ..] with the dims of q.
+at::Tensor of_heads(const at::Tensor& value, int64_t group) {
+  const at::Tensor split = value.unflatten(1, {value.size(1) / group, group});
+  return split.dim() == 5 ? split.permute({0, 3, 1, 2, 4}) : split.permute({0, 3, 1, 2});
+}
+
+// Returns the gradient of keys or values for the whole box, of which only the first keys are seen.
+at::Tensor of_box(const Call& c, const at::Tensor& made, size_t output) {
+  const int64_t missing = c.output_size(output, 1) - made.size(2);
+  const at::Tensor natural = made.permute({0, 2, 1, 3});
+  return missing > 0 ? at::constant_pad_nd(natural, {0, 0, 0, 0, 0, missing}) : natural;
+}
+
+Values fused_attention(const Fused& by, int64_t group) {
+  const auto made =
+      at::_scaled_dot_product_flash_attention(by.q, by.k, by.v, 0, by.causal, false, by.scale);
+  return {of_heads(std::get<0>(made), group), of_heads(std::get<1>(made), group)};
+}
+
+Values fused_attention_grad(const Call& c, const AttentionOperands& operands, const Fused& by) {
+  const int64_t group = c.input(operands.q).shape[3];
+  const auto result = [&](const at::Tensor& x) {
+    return x.dim() == 5 ? x.permute({0, 2, 3, 1, 4}).flatten(1, 2)
+                        : x.permute({0, 2, 3, 1}).flatten(1, 2).contiguous();
+  };
+  const at::Tensor unused = at::zeros({}, by.q.options().dtype(at::kLong));  // dropout's seed
+  const auto [dq, dk, dv] = at::_scaled_dot_product_flash_attention_backward(
+      result(c.stored(0)), by.q, by.k, by.v, result(c.stored(operands.q + 3)),
+      result(c.stored(operands.q + 4)), {}, {}, by.q.size(2), by.k.size(2), 0, by.causal, unused,
+      unused, by.scale);
+  return {of_heads(dq, group), of_box(c, dk, 1), of_box(c, dv, 2)};
+}
+
 Values attention(const Call& c) {
   const AttentionOperands operands(c.op());
+  if (const auto by = fused(c, operands)) return fused_attention(*by, c.input(operands.q).shape[3]);
   const Scores scores = scores_of(c, operands);
   const at::Tensor lse = at::logsumexp(scores.values, {-1});
   const at::Tensor o = at::matmul(dropped(c, scores, weights_of(scores, lse)), scores.v);
@@ -127,6 +196,7 @@ Values attention(const Call& c) {
 
 Values attention_grad(const Call& c) {
   const AttentionOperands operands(c.op());
+  if (const auto by = fused(c, operands)) return fused_attention_grad(c, operands, *by);
   const Scores scores = scores_of(c, operands);
   const auto result = [&](size_t i) { return c.in(i).permute({0, 2, 3, 1, 4}); };
   const at::Tensor dy = result(0), o = result(operands.q + 3);
@@ -143,12 +213,7 @@ Values attention_grad(const Call& c) {
   const at::Tensor dq = at::matmul(ds, scores.k);
   const at::Tensor dk = at::matmul(ds.transpose(-1, -2), scores.q).sum(2),
                    dv = at::matmul(dropped(c, scores, p).transpose(-1, -2), dy).sum(2);
-  const auto of_box = [&](const at::Tensor& made, size_t output) {
-    const int64_t missing = c.output_size(output, 1) - made.size(2);
-    const at::Tensor natural = made.permute({0, 2, 1, 3});
-    return missing > 0 ? at::constant_pad_nd(natural, {0, 0, 0, 0, 0, missing}) : natural;
-  };
-  Values made = {dq.permute({0, 3, 1, 2, 4}), of_box(dk, 1), of_box(dv, 2)};
+  Values made = {dq.permute({0, 3, 1, 2, 4}), of_box(c, dk, 1), of_box(c, dv, 2)};
   if (c.op().outputs.size() > 3) {
     std::vector<int> order;
     for (const char* name : {"batch", "heads", "group", "seq", "kv"})

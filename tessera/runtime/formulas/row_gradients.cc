@@ -74,7 +74,7 @@ NamedRows named_rows(const std::vector<LookUp>& look_ups, Interval rows) {
 }
 
 void write_rows(const at::Tensor& table, const NamedRows& rows, const at::Tensor& values) {
-  // What is not named writes what the first element writes, which is the old value if none is named.
+  // A row that is not named writes what the first one writes: its old value, if none is named.
   const at::Tensor row = at::where(rows.named, rows.row, rows.row.narrow(0, 0, 1));
   const at::Tensor named = beside(rows.named, values);
   const at::Tensor kept = at::where(named, values, table.index_select(0, rows.row));

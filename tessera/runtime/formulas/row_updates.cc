@@ -62,7 +62,7 @@ at::Tensor rounded(const Call& c, const at::Tensor& values, const at::Tensor& ro
                                 random_words(c.context().seed, drawn, first, values.size(1)));
 }
 
-// What a step reads: the old rows of all tables, their gradient, and scalars.
+// The operands of a step: the old rows of all tables, their gradient, and scalars.
 struct Step {
   std::vector<at::Tensor> old;
   at::Tensor gradient;

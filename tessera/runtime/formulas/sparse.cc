@@ -119,14 +119,14 @@ class Edges {
     at::Tensor multiplier = at::ones_like(degree);
     offset_ = none;
     if (sampling_.sampler == Sampler::kStride) {
-      const std::vector<int64_t> primes = {577, 769, 983, 1193, 1429, 1619, 1871, 2089, 2339, 2579};
-      for (size_t i = primes.size();
-           i-- > 0;) {  // the first that does not divide the degree counts
-        const int64_t prime = primes[(sampling_.seed + i) % primes.size()];
+      constexpr uint64_t kPrimes = 10;
+      for (uint64_t i = kPrimes; i-- > 0;) {  // the first that does not divide the degree counts
+        const int64_t prime = sparse::stride_prime(sampling_.seed % kPrimes + i, 1);
         multiplier =
             at::where(at::remainder(degree, prime) != 0, at::full_like(degree, prime), multiplier);
       }
     } else if (sampling_.sampler == Sampler::kPermutation) {
+      // Those of sparse::permutation_formula(), which keeps them to itself.
       const std::vector<int64_t> multipliers = {2654435789, 3161387893, 3668340023, 4175292203,
                                                 2534760611, 3041712731, 3548664853, 4055616973,
                                                 2415085441, 2922037583, 3428989699, 3935941843,

@@ -2,6 +2,9 @@
 // read where the step is computed, not on the host.
 #include <ATen/ATen.h>
 
+#include <optional>
+#include <utility>
+
 #include "tessera/runtime/formulas/call.h"
 
 namespace tessera::kernels {
@@ -25,7 +28,30 @@ at::Tensor corrected(double beta, const at::Tensor& t) {
   return 1 - at::pow(at::full_like(t, beta), t);
 }
 
+// Makes the step of an accelerator in one pass over the memory, if all arrays lie for it. The rate
+// is a float32 there, too coarse for float64.
+std::optional<Values> fused_adamw(const Call& c) {
+  const at::Tensor g = c.stored(1);
+  if (g.is_cpu() || g.scalar_type() != at::kFloat || !g.is_contiguous()) return std::nullopt;
+  Values to_update;
+  for (size_t i = 0; i < 3; ++i) {
+    const at::Tensor old = c.stored(i == 0 ? 0 : i + 1), to = c.output(i);
+    if (!to.is_contiguous() || to.scalar_type() != g.scalar_type()) return std::nullopt;
+    if (to.data_ptr() != old.data_ptr()) to.copy_(old);
+    to_update.push_back(to);
+  }
+  const auto number = [&](size_t i) { return c.stored(i).to(at::kFloat); };
+  const at::Tensor step = c.has(6) ? g * c.stored(6).to(g.scalar_type()) : g;
+  const std::optional<at::Tensor> skip = c.has(7) ? std::optional(number(7)) : std::nullopt;
+  at::_fused_adamw_({to_update[0]}, {step}, {to_update[1]}, {to_update[2]}, {}, {number(5)},
+                    number(4), c.number("beta1"), c.number("beta2"), c.number("weight_decay"),
+                    c.number("eps"),
+                    /*amsgrad=*/false, /*maximize=*/false, {}, skip);
+  return Values(3);  // they are written
+}
+
 Values adamw(const Call& c) {
+  if (auto made = fused_adamw(c)) return std::move(*made);
   const at::Tensor p = c.in(0), m = c.in(2), v = c.in(3);
   const at::Tensor lr = c.in(4).to(p.scalar_type()), t = c.in(5).to(p.scalar_type());
   const double b1 = c.number("beta1"), b2 = c.number("beta2");

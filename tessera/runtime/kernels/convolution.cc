@@ -123,11 +123,11 @@ void put_placed(const Array& out, bool add, std::optional<size_t>& turn, F&& com
 
 // Prepares the kernel with inputs (x, w), attributes (stride, padding) and output y.
 Kernel conv(const KernelCall& call) {
-  const ConvNumbers n = conv_numbers(*call.op, call.inputs[1], call.inputs[0]);
+  const ConvNumbers n = conv_numbers(*call.op, call.inputs[1].shape, call.inputs[0].shape);
   const Annotation& annotation = call.op->annotation;
   const PlacedFilter placed =
-      n.frame.place(spatial_intervals(call, annotation.inputs[0], n.spatial),
-                    spatial_intervals(call, annotation.outputs[0], n.spatial));
+      n.frame.place(spatial_intervals(*call.op, call.box, annotation.inputs[0], n.spatial),
+                    spatial_intervals(*call.op, call.box, annotation.outputs[0], n.spatial));
   if (is_pointwise(n, placed)) {
     return [=, x = call.inputs[0], w = call.inputs[1], y = call.outputs[0], add = call.add[0]] {
       const at::Tensor from = under_windows(at_least_float(x), n).flatten(2),
@@ -142,8 +142,8 @@ Kernel conv(const KernelCall& call) {
     const at::Tensor from = padded(with_one_lead(at_least_float(x), n.spatial + 1), placed.pads),
                      weight = at_least_float(w);
     put_placed(y, add, turn, [&] {
-      return at::convolution(from, weight, {}, n.frame.stride, placed.padding, n.dilation,
-                             false, n.zeros, n.groups);
+      return at::convolution(from, weight, {}, n.frame.stride, placed.padding, n.dilation, false,
+                             n.zeros, n.groups);
     });
   };
 }
@@ -152,10 +152,10 @@ Kernel conv(const KernelCall& call) {
 // windows that contain the element.
 Kernel conv_input_grad(const KernelCall& call) {
   if (call.inputs[0].empty()) return nothing_reached(call.outputs[0], call.add[0]);
-  const ConvNumbers n = conv_numbers(*call.op, call.inputs[1], call.outputs[0]);
+  const ConvNumbers n = conv_numbers(*call.op, call.inputs[1].shape, call.outputs[0].shape);
   const Annotation& annotation = call.op->annotation;
-  const auto positions = spatial_intervals(call, annotation.inputs[0], n.spatial),
-             elements = spatial_intervals(call, annotation.outputs[0], n.spatial);
+  const auto positions = spatial_intervals(*call.op, call.box, annotation.inputs[0], n.spatial),
+             elements = spatial_intervals(*call.op, call.box, annotation.outputs[0], n.spatial);
   const PlacedFilter placed = n.frame.place(elements, positions);
   if (is_pointwise(n, placed)) {
     const std::vector<int64_t>& stride = n.frame.stride;
@@ -196,8 +196,8 @@ Kernel conv_input_grad(const KernelCall& call) {
     const at::Tensor w = at_least_float(weight);
     put_placed(out, add, turn, [&] {
       const auto [dx, dw, db] = at::convolution_backward(
-          gradient, x, w, at::OptionalIntArrayRef(), n.frame.stride, placed.padding,
-          n.dilation, false, n.zeros, n.groups, {true, false, false});
+          gradient, x, w, at::OptionalIntArrayRef(), n.frame.stride, placed.padding, n.dilation,
+          false, n.zeros, n.groups, {true, false, false});
       return padded(dx, back);
     });
   };
@@ -205,11 +205,11 @@ Kernel conv_input_grad(const KernelCall& call) {
 
 // Prepares the kernel with inputs (dy, x) and output dw.
 Kernel conv_weight_grad(const KernelCall& call) {
-  const ConvNumbers n = conv_numbers(*call.op, call.outputs[0], call.inputs[1]);
+  const ConvNumbers n = conv_numbers(*call.op, call.outputs[0].shape, call.inputs[1].shape);
   const Annotation& annotation = call.op->annotation;
   const PlacedFilter placed =
-      n.frame.place(spatial_intervals(call, annotation.inputs[1], n.spatial),
-                    spatial_intervals(call, annotation.inputs[0], n.spatial));
+      n.frame.place(spatial_intervals(*call.op, call.box, annotation.inputs[1], n.spatial),
+                    spatial_intervals(*call.op, call.box, annotation.inputs[0], n.spatial));
   if (is_pointwise(n, placed)) {
     return [=, dy = call.inputs[0], x = call.inputs[1], dw = call.outputs[0], add = call.add[0]] {
       const at::Tensor gradient = by_position(at_least_float(dy), n),
@@ -225,8 +225,8 @@ Kernel conv_weight_grad(const KernelCall& call) {
     const at::Tensor x = padded(with_one_lead(at_least_float(operand), n.spatial + 1), placed.pads);
     const at::Tensor w = at::empty({1}, gradient.options()).expand(out.shape);
     const auto [dx, dw, db] = at::convolution_backward(
-        gradient, x, w, at::OptionalIntArrayRef(), n.frame.stride, placed.padding,
-        n.dilation, false, n.zeros, n.groups, {false, true, false});
+        gradient, x, w, at::OptionalIntArrayRef(), n.frame.stride, placed.padding, n.dilation,
+        false, n.zeros, n.groups, {false, true, false});
     put(out, dw, add);
   };
 }
@@ -237,8 +237,8 @@ Kernel conv_weight_grad(const KernelCall& call) {
 // is added before them.
 WindowPool window_pool(const KernelCall& call, const PoolNumbers& n, const OperandDims& elements,
                        const OperandDims& positions) {
-  const auto piece = spatial_intervals(call, elements, n.spatial),
-             windows = spatial_intervals(call, positions, n.spatial);
+  const auto piece = spatial_intervals(*call.op, call.box, elements, n.spatial),
+             windows = spatial_intervals(*call.op, call.box, positions, n.spatial);
   WindowPool pool;
   for (size_t d = n.spatial; d < pool.windows.size(); ++d) {
     pool.elements[d - n.spatial] = 1;
@@ -276,8 +276,8 @@ Kernel max_pool_grad(const KernelCall& call) {
   const WindowPool pool = window_pool(call, n, annotation.inputs[1], annotation.inputs[0]);
   // x has all elements of the windows that contain elements of dx. The gradient is computed for all
   // of these, and then those that do not belong to dx are cut off.
-  const auto beside = spatial_intervals(call, annotation.inputs[1], n.spatial),
-             elements = spatial_intervals(call, annotation.outputs[0], n.spatial);
+  const auto beside = spatial_intervals(*call.op, call.box, annotation.inputs[1], n.spatial),
+             elements = spatial_intervals(*call.op, call.box, annotation.outputs[0], n.spatial);
   std::vector<int64_t> back;
   if (beside != elements) {
     for (size_t d = elements.size(); d-- > 0;) {
@@ -306,10 +306,10 @@ at::Tensor counts_of(const KernelCall& call, const PoolNumbers& n, const Operand
                      const OperandDims& elements) {
   if (call.op->integer("count_padding") != 0) return {};
   at::Tensor counts = at::ones({}, at::kDouble);
-  const auto of = spatial_intervals(call, positions, n.spatial);
+  const auto of = spatial_intervals(*call.op, call.box, positions, n.spatial);
   for (size_t d = 0; d < n.spatial; ++d) {
     const size_t dim = elements.dims.size() - n.spatial + d;
-    const int64_t extent = extent_of(call, elements, dim);
+    const int64_t extent = extent_of(*call.op, elements, dim);
     std::vector<double> inside;
     for (int64_t i = of[d].begin; i < of[d].end(); ++i) {
       const Interval window = n.frame.span({i, 1}, d);

@@ -49,6 +49,7 @@ at::Tensor decays(const at::Tensor& x) {
 struct DeltaRule {
   at::Tensor q, k, v, g, beta;  // [b,G,1,S,N] twice, [b,G,R,S,P], [b,G,R,S], [b,G,R,S,1]
   int64_t chunk = 1, seq = 0;
+  at::Tensor s;  // [b,G,R,S]
 
   DeltaRule(const Tensors& inputs, size_t first, int64_t chunk_size)
       : q(inputs[first].permute({0, 2, 1, 3}).unsqueeze(2)),
@@ -57,7 +58,8 @@ struct DeltaRule {
         g(inputs[first + 3].permute({0, 2, 3, 1})),
         beta(inputs[first + 4].permute({0, 2, 3, 1}).unsqueeze(-1)),
         chunk(std::min(chunk_size, v.size(3))),
-        seq(v.size(3)) {}
+        seq(v.size(3)),
+        s(sums_in_chunks(g, chunk)) {}
 
   at::Tensor first_state() const {
     return at::zeros({v.size(0), v.size(1), v.size(2), q.size(4), v.size(4)}, v.options());
@@ -77,8 +79,7 @@ struct DeltaChunk {
         k(rule.k.narrow(3, begin, size)),
         v(rule.v.narrow(3, begin, size)),
         beta(rule.beta.narrow(3, begin, size)) {
-    const at::Tensor s = running_sums(rule.g.narrow(3, begin, size)),
-                     last = s.narrow(3, size - 1, 1);
+    const at::Tensor s = rule.s.narrow(3, begin, size), last = s.narrow(3, size - 1, 1);
     const at::Tensor ahead = at::triu(at::ones({size, size}, s.options().dtype(at::kBool)), 1);
     decay = decays((s.unsqueeze(-1) - s.unsqueeze(-2))
                        .masked_fill_(ahead, -std::numeric_limits<double>::infinity()));
@@ -102,7 +103,7 @@ struct DeltaChunk {
 };
 
 struct DeltaGradients {
-  at::Tensor dq, dk, dv, dg, dbeta;  // of all tokens, with dims as in DeltaRule
+  at::Tensor dq, dk, dv, ds, dbeta;  // of all tokens, with dims as in DeltaRule
 };
 
 // Computes the gradients of one chunk. `dy` is the gradient of the chunk's values, `h` the state
@@ -138,11 +139,11 @@ void differentiate_chunk(const DeltaChunk& one, int64_t begin, const at::Tensor&
   // state; and in exp(s_Q), the factor of the state that stays.
   const at::Tensor weights = d_scores * scores + d_system * one.system;
   const at::Tensor taken = over_last(one.k * from_next);
-  at::Tensor ds = over_last(weights) - at::sum(weights, {-2}) + over_last(one.q * from_read) -
-                  over_last(one.k * from_told) - taken;
+  const at::Tensor ds = part(out.ds);
+  ds.copy_(over_last(weights) - at::sum(weights, {-2}) + over_last(one.q * from_read) -
+           over_last(one.k * from_told) - taken);
   const at::Tensor stays = one.whole.squeeze(-1) * at::sum(dh * h, {-2, -1}).unsqueeze(-1);
   ds.narrow(3, size - 1, 1).add_(at::sum(taken, {-1}, true) + stays);
-  part(out.dg).copy_(running_sums(ds, /*from_the_end=*/true));
   dh = one.whole * dh + at::matmul(one.q.mT(), read) - at::matmul(one.k.mT(), told);
 }
 
@@ -182,7 +183,8 @@ Tensors gated_delta_rule_grad(const Op& op, const Tensors& inputs) {
                         written[i], dh, out);
   }
   return {out.dq.squeeze(2).permute({0, 2, 1, 3}), out.dk.squeeze(2).permute({0, 2, 1, 3}),
-          out.dv.permute({0, 3, 1, 2, 4}), out.dg.permute({0, 3, 1, 2}),
+          out.dv.permute({0, 3, 1, 2, 4}),
+          sums_in_chunks(out.ds, rule.chunk, /*from_the_end=*/true).permute({0, 3, 1, 2}),
           out.dbeta.squeeze(-1).permute({0, 3, 1, 2})};
 }
 

@@ -14,7 +14,7 @@ namespace tessera::kernels {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Each takes the operands of the kind of that name, float32 or float64, and returns its results.
+// Computes the kind of that name: takes its operands, float32 or float64, and returns its results.
 Tensors state_scan(const Op& op, const Tensors& inputs);
 Tensors state_scan_grad(const Op& op, const Tensors& inputs);
 Tensors gated_delta_rule(const Op& op, const Tensors& inputs);
@@ -22,8 +22,8 @@ Tensors gated_delta_rule_grad(const Op& op, const Tensors& inputs);
 Tensors causal_conv(const Op& op, const Tensors& inputs);
 Tensors causal_conv_grad(const Op& op, const Tensors& inputs);
 
-// Returns the sums of the elements of the last dim up to each of them, or from each of them on. Adds
-// in log2 steps, since the running sums of libtorch are not the same twice on a GPU.
-at::Tensor running_sums(const at::Tensor& x, bool from_the_end = false);
+// Returns, for each chunk of the last dim, the sums of its elements up to each of them, or from each
+// of them on. Adds in log2 steps, since the running sums of libtorch are not the same twice on a GPU.
+at::Tensor sums_in_chunks(const at::Tensor& x, int64_t chunk, bool from_the_end = false);
 
 }  // namespace tessera::kernels

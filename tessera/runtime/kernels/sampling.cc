@@ -75,8 +75,8 @@ std::vector<Neighbours> all_neighbours(const KernelCall& call, const OperandDims
   const auto type = call.outputs[0].dtype == DType::kFloat64 ? at::kDouble : at::kFloat;
   std::vector<Neighbours> out;
   for (size_t d = 0; d < x.dims.size(); ++d) {
-    const Sizes of_x = {interval_of(call, x, d), extent_of(call, x, d)},
-                of_y = {interval_of(call, y, d), extent_of(call, y, d)};
+    const Sizes of_x = {interval_of(*call.op, call.box, x, d), extent_of(*call.op, x, d)},
+                of_y = {interval_of(*call.op, call.box, y, d), extent_of(*call.op, y, d)};
     if (of_x.whole == of_y.whole) continue;
     Neighbours n = neighbours_of(of_y, of_x, linear, corners);
     n.dim = static_cast<int64_t>(d);

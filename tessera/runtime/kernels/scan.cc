@@ -34,6 +34,7 @@ namespace {
 struct Scan {
   at::Tensor x, dt, a, b, c, d;  // [b,G,R,S,P], [b,G,R,S], [G,R,1], [b,G,1,S,N] twice, [G,R,1,1]
   int64_t chunk = 1, seq = 0;
+  at::Tensor s;  // [b,G,R,S]
 
   Scan(const Tensors& inputs, size_t first, int64_t chunk_size)
       : x(inputs[first].permute({0, 2, 3, 1, 4})),
@@ -43,7 +44,8 @@ struct Scan {
         c(inputs[first + 4].permute({0, 2, 1, 3}).unsqueeze(2)),
         d(inputs[first + 5].unsqueeze(-1).unsqueeze(-1)),
         chunk(std::min(chunk_size, x.size(3))),
-        seq(x.size(3)) {}
+        seq(x.size(3)),
+        s(sums_in_chunks(dt * a, chunk)) {}
 
   at::Tensor first_state() const {
     return at::zeros({x.size(0), x.size(1), x.size(2), x.size(4), b.size(4)}, x.options());
@@ -64,7 +66,7 @@ struct Chunk {
         b(scan.b.narrow(3, begin, size)),
         c(scan.c.narrow(3, begin, size)),
         u(x * dt.unsqueeze(-1)) {
-    const at::Tensor s = running_sums(dt * scan.a), last = s.narrow(3, size - 1, 1);
+    const at::Tensor s = scan.s.narrow(3, begin, size), last = s.narrow(3, size - 1, 1);
     const at::Tensor ahead = at::triu(at::ones({size, size}, s.options().dtype(at::kBool)), 1);
     decay = at::exp((s.unsqueeze(-1) - s.unsqueeze(-2))
                         .masked_fill_(ahead, -std::numeric_limits<double>::infinity()));
@@ -80,8 +82,8 @@ struct Chunk {
 };
 
 struct ScanGradients {
-  at::Tensor dx, ddt, db, dc;  // of all tokens, with dims as in Scan
-  at::Tensor da, dd;           // [G, R]
+  at::Tensor dx, ddt, db, dc, ds;  // of all tokens, with dims as in Scan; ddt without what s gives
+  at::Tensor dd;                   // [G, R]
 };
 
 // Computes the gradients of one chunk. `dy` is the gradient of the chunk's values, and `dh` that of
@@ -106,12 +108,11 @@ void differentiate_chunk(const Scan& scan, const Chunk& one, int64_t begin, cons
   const at::Tensor weights = d_scores * one.scores;
   const at::Tensor given = at::sum(scaled * at::matmul(one.c, h.transpose(-1, -2)), {-1});
   const at::Tensor taken = at::sum(one.u * from_state, {-1});
-  at::Tensor ds = at::sum(weights, {-1}) - at::sum(weights, {-2}) + given - taken;
+  const at::Tensor ds = part(out.ds);
+  ds.copy_(at::sum(weights, {-1}) - at::sum(weights, {-2}) + given - taken);
   const at::Tensor stays = one.whole.squeeze(-1) * at::sum(dh * h, {-2, -1}).unsqueeze(-1);
   ds.narrow(3, size - 1, 1).add_(at::sum(taken, {-1}, true) + stays);
-  const at::Tensor d_log = running_sums(ds, /*from_the_end=*/true);
-  part(out.ddt).copy_(d_log * scan.a + at::sum(du * one.x, {-1}));
-  out.da.add_(at::sum(d_log * one.dt, {0, 3}));
+  part(out.ddt).copy_(at::sum(du * one.x, {-1}));
   out.dd.add_(at::sum(dy * one.x, {0, 3, 4}));
   dh = one.whole * dh + at::matmul(scaled.transpose(-1, -2), one.c);
 }
@@ -145,13 +146,14 @@ constexpr KernelInfo kScanKernels[] = {
 
 }  // namespace
 
-at::Tensor running_sums(const at::Tensor& x, bool from_the_end) {
-  at::Tensor sums = x;
-  for (int64_t step = 1; step < x.size(-1); step *= 2) {
+at::Tensor sums_in_chunks(const at::Tensor& x, int64_t chunk, bool from_the_end) {
+  const int64_t size = x.size(-1), missing = (chunk - size % chunk) % chunk;
+  at::Tensor sums = at::constant_pad_nd(x, {0, missing}).unflatten(-1, {-1, chunk});
+  for (int64_t step = 1; step < chunk; step *= 2) {
     const int64_t before = from_the_end ? -step : step;
     sums = sums + at::constant_pad_nd(sums, {before, -before});
   }
-  return sums;
+  return sums.flatten(-2).narrow(-1, 0, size);
 }
 
 Tensors state_scan(const Op& op, const Tensors& inputs) {
@@ -161,8 +163,8 @@ Tensors state_scan(const Op& op, const Tensors& inputs) {
     const int64_t size = std::min(scan.chunk, scan.seq - begin);
     const Chunk one(scan, begin, size);
     out.narrow(3, begin, size)
-        .copy_(at::matmul(one.scores, one.u) +
-               one.since * at::matmul(one.c, h.transpose(-1, -2)) + scan.d * one.x);
+        .copy_(at::matmul(one.scores, one.u) + one.since * at::matmul(one.c, h.transpose(-1, -2)) +
+               scan.d * one.x);
     h = one.next(h);
   }
   return {out.permute({0, 3, 1, 2, 4})};
@@ -174,12 +176,9 @@ Tensors state_scan_grad(const Op& op, const Tensors& inputs) {
   Tensors states = {scan.first_state()};  // the states before each chunk
   for (int64_t begin = scan.chunk; begin < scan.seq; begin += scan.chunk)
     states.push_back(Chunk(scan, begin - scan.chunk, scan.chunk).next(states.back()));
-  ScanGradients out{at::empty_like(scan.x),
-                    at::empty_like(scan.dt),
-                    at::empty_like(scan.b),
-                    at::empty_like(scan.c),
-                    at::zeros_like(scan.a.squeeze(-1)),
-                    at::zeros_like(scan.a.squeeze(-1))};
+  ScanGradients out{at::empty_like(scan.x),  at::empty_like(scan.dt),
+                    at::empty_like(scan.b),  at::empty_like(scan.c),
+                    at::empty_like(scan.dt), at::zeros_like(scan.a.squeeze(-1))};
   at::Tensor dh = scan.first_state();
   for (size_t i = states.size(); i-- > 0;) {
     const int64_t begin = static_cast<int64_t>(i) * scan.chunk;
@@ -187,16 +186,21 @@ Tensors state_scan_grad(const Op& op, const Tensors& inputs) {
     differentiate_chunk(scan, Chunk(scan, begin, size), begin, dy.narrow(3, begin, size), states[i],
                         dh, out);
   }
-  return {out.dx.permute({0, 3, 1, 2, 4}),          out.ddt.permute({0, 3, 1, 2}),
-          out.da,                                   out.db.squeeze(2).permute({0, 2, 1, 3}),
-          out.dc.squeeze(2).permute({0, 2, 1, 3}), out.dd};
+  const at::Tensor d_log = sums_in_chunks(out.ds, scan.chunk, /*from_the_end=*/true);  // of dt A
+  const at::Tensor ddt = out.ddt + d_log * scan.a, da = at::sum(d_log * scan.dt, {0, 3});
+  return {out.dx.permute({0, 3, 1, 2, 4}),
+          ddt.permute({0, 3, 1, 2}),
+          da,
+          out.db.squeeze(2).permute({0, 2, 1, 3}),
+          out.dc.squeeze(2).permute({0, 2, 1, 3}),
+          out.dd};
 }
 
 Tensors causal_conv(const Op&, const Tensors& inputs) {
   const at::Tensor w = inputs[1], taps = w.reshape({-1, w.size(-1)});
   const at::Tensor x = rows_of_channels(inputs[0], w);
-  at::Tensor y = inputs.size() > 2 ? inputs[2].reshape({-1}).expand_as(x).clone()
-                                   : at::zeros_like(x);
+  at::Tensor y =
+      inputs.size() > 2 ? inputs[2].reshape({-1}).expand_as(x).clone() : at::zeros_like(x);
   for (int64_t k = 0; k < taps.size(1); ++k) {
     const int64_t back = taps.size(1) - 1 - k, size = x.size(1) - back;
     if (size <= 0) continue;

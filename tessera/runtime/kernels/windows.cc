@@ -21,23 +21,23 @@ std::vector<int64_t> numbers_of(const Op& op, std::string_view attribute, size_t
   return numbers;
 }
 
-Interval interval_of(const KernelCall& call, const OperandDims& operand, size_t d) {
-  const Interval own = call.box.dims[static_cast<size_t>(operand.dims[d].front())];
-  const auto read = call.op->annotation.window_read(operand, d);
+Interval interval_of(const Op& op, const Box& box, const OperandDims& operand, size_t d) {
+  const Interval own = box.dims[static_cast<size_t>(operand.dims[d].front())];
+  const auto read = op.annotation.window_read(operand, d);
   return read ? read->of(own) : own;
 }
 
-int64_t extent_of(const KernelCall& call, const OperandDims& operand, size_t d) {
-  const auto read = call.op->annotation.window_read(operand, d);
+int64_t extent_of(const Op& op, const OperandDims& operand, size_t d) {
+  const auto read = op.annotation.window_read(operand, d);
   return read ? read->extent
-              : call.op->annotation.dims[static_cast<size_t>(operand.dims[d].front())].size;
+              : op.annotation.dims[static_cast<size_t>(operand.dims[d].front())].size;
 }
 
-std::vector<Interval> spatial_intervals(const KernelCall& call, const OperandDims& operand,
+std::vector<Interval> spatial_intervals(const Op& op, const Box& box, const OperandDims& operand,
                                         size_t spatial) {
   std::vector<Interval> out;
   for (size_t d = operand.dims.size() - spatial; d < operand.dims.size(); ++d)
-    out.push_back(interval_of(call, operand, d));
+    out.push_back(interval_of(op, box, operand, d));
   return out;
 }
 
@@ -79,16 +79,17 @@ double Frame::volume() const {
   return elements;
 }
 
-ConvNumbers conv_numbers(const Op& op, const Array& weight, const Array& map) {
+ConvNumbers conv_numbers(const Op& op, const std::vector<int64_t>& weight,
+                         const std::vector<int64_t>& x) {
   ConvNumbers n;
-  n.spatial = weight.shape.size() - 2;
+  n.spatial = weight.size() - 2;
   n.dilation = numbers_of(op, "dilation", n.spatial);
   n.zeros.assign(n.spatial, 0);
   n.frame = {{}, numbers_of(op, "stride", n.spatial), numbers_of(op, "padding", n.spatial)};
   for (size_t d = 0; d < n.spatial; ++d)
-    n.frame.kernel.push_back((weight.shape[d + 2] - 1) * n.dilation[d] + 1);
-  const int64_t channels = map.shape[map.shape.size() - n.spatial - 1];
-  if (op.integer("groups") > 1) n.groups = channels / std::max<int64_t>(1, weight.shape[1]);
+    n.frame.kernel.push_back((weight[d + 2] - 1) * n.dilation[d] + 1);
+  const int64_t channels = x[x.size() - n.spatial - 1];
+  if (op.integer("groups") > 1) n.groups = channels / std::max<int64_t>(1, weight[1]);
   return n;
 }
 

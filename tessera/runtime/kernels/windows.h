@@ -10,19 +10,19 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/runtime/kernels.h"
+#include "tessera/graph/graph.h"
 
 namespace tessera::kernels {
 
 // Returns the numbers of a text attribute, `count` of them if the text has a single one.
 std::vector<int64_t> numbers_of(const Op& op, std::string_view attribute, size_t count);
 
-// Returns which interval of tensor dim d of an operand the call's box reads or writes.
-Interval interval_of(const KernelCall& call, const OperandDims& operand, size_t d);
+// Returns which interval of tensor dim d of an operand the op reads or writes in a box.
+Interval interval_of(const Op& op, const Box& box, const OperandDims& operand, size_t d);
 // Returns the size of tensor dim d of an operand in the whole tensor.
-int64_t extent_of(const KernelCall& call, const OperandDims& operand, size_t d);
+int64_t extent_of(const Op& op, const OperandDims& operand, size_t d);
 // Returns interval_of() for the last `spatial` dims.
-std::vector<Interval> spatial_intervals(const KernelCall& call, const OperandDims& operand,
+std::vector<Interval> spatial_intervals(const Op& op, const Box& box, const OperandDims& operand,
                                         size_t spatial);
 
 // The padding that the windows of a piece need, by spatial dim.
@@ -56,9 +56,10 @@ struct ConvNumbers {
   std::vector<int64_t> dilation, zeros;
   int64_t groups = 1;  // groups in the piece
 };
-// Returns the numbers of a convolution of `map`, which is x or its gradient. `weight` is the piece's
-// weight [out, in of a group, kernel..]. A piece has whole groups.
-ConvNumbers conv_numbers(const Op& op, const Array& weight, const Array& map);
+// Returns the numbers of a convolution with a weight [out, in of a group, kernel..] and maps x, or
+// their gradients, of these shapes in a piece. A piece has whole groups.
+ConvNumbers conv_numbers(const Op& op, const std::vector<int64_t>& weight,
+                         const std::vector<int64_t>& x);
 
 struct PoolNumbers {
   Frame frame;
