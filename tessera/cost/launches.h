@@ -2,8 +2,9 @@
 // libtorch in the op's formula (tessera/runtime/formulas) and of writing what it makes. Libraries that
 // fuse need one or a few.
 //
-// The numbers are counted: tessera/cost/data/launches.toml, which a test of the runtime compares with
-// what the formulas call and writes anew (tessera/runtime/launches_test.cc).
+// The numbers are counted on the processor, where attention and AdamW are not fused as they are on
+// some accelerators: tessera/cost/data/launches.toml, which a test of the runtime compares with what
+// the formulas call and writes anew (tessera/runtime/launches_test.cc).
 #pragma once
 
 #include <string>
