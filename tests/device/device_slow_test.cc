@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kTests = 20, kProgramsOfTest = 10;
 // The least share of dropped waits that a test sees. Some waits follow from others: copies of a
-// stream end in their order, so that a wait for a later one stands for those before it. Of all 200
-// programs nine of ten waits are seen, and of the ten of a test at least eight of ten were.
+// stream end in their order, so that a wait for a later one stands for those before it. Nine of ten
+// waits of all 200 programs are seen, and at least eight of ten were in each test.
 constexpr double kLeastSeen = .75;
 
 class DroppedWaitsOfTheMatrix : public testing::TestWithParam<size_t> {};
