@@ -4,6 +4,9 @@ SHELL := bash
 .DEFAULT_GOAL := help
 .PHONY: help setup build test test-slow cuda-check fuzz program demo-program demo bench accuracy accuracy-check calibrate format lint planning wheel clean
 
+# Tests at a time: one more than there are cores, because many of them wait for other processes for half of their time.
+tests_at_a_time := $(shell expr $$(nproc) + 1)
+
 predict_published = build/tessera accuracy data/published-throughput.csv --threads 2 \
   --reality data/measured/reality.json --reality data/measured/networks.json
 
@@ -18,14 +21,14 @@ build: setup ## build everything; the program is build/tessera
 	@cmake --build build
 
 test: build ## build everything and run the quick tests
-	@ctest --test-dir build -LE slow -j2 --output-on-failure
+	@ctest --test-dir build -LE slow -j$(tests_at_a_time) --output-on-failure
 
 test-slow: build ## the slow tests and `make fuzz`: all, or parts by name (PART="random rest"; scripts/slow lists them)
 	@scripts/setup --browser
 	@scripts/setup --slurm || echo "The tests with label slurm are skipped: Slurm cannot be installed here"
 	@export TESSERA_SEED="$${TESSERA_SEED:-$$(date +%Y%m%d)}"; \
 	  echo "Random tests with TESSERA_SEED=$$TESSERA_SEED; make test-slow TESSERA_SEED=$$TESSERA_SEED repeats them"; \
-	  scripts/slow $(or $(PART),search matrix-1 matrix-2 random rest); \
+	  scripts/slow $(or $(PART),search matrix-1 matrix-2 device random rest); \
 	  $(if $(PART),,$(MAKE) --no-print-directory fuzz)
 
 cuda-check: program ## start the program on libtorch's CUDA build (installs it: some GB), with or without a GPU
@@ -68,7 +71,7 @@ planning: ## build and test the planning half alone, without libtorch and MPI
 	@scripts/setup --planning
 	@scripts/configure planning
 	@cmake --build build-planning
-	@ctest --test-dir build-planning -LE slow -j2 --output-on-failure
+	@ctest --test-dir build-planning -LE slow -j$(tests_at_a_time) --output-on-failure
 
 wheel: ## build the wheel of the Python package into build-wheel/dist, and test it in a fresh environment
 	@scripts/setup --planning

@@ -8,8 +8,16 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 find_program(CCACHE_PROGRAM ccache)
 mark_as_advanced(CCACHE_PROGRAM)
 if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Paths relative to the project let build folders of equal flags share objects (presets `release` and `planning`).
-  set(CMAKE_CXX_COMPILER_LAUNCHER env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" "${CCACHE_PROGRAM}")
+  # Paths relative to the project let build folders of equal flags share objects (presets `release` and `planning`). The
+  # cache serves sources with precompiled headers if it may pass over macros that only the compiler sees.
+  set(CMAKE_CXX_COMPILER_LAUNCHER env "CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}" "CCACHE_SLOPPINESS=pch_defines,time_macros"
+    "${CCACHE_PROGRAM}")
+endif()
+
+# What sources with precompiled headers are compiled with beside: GCC then names these headers to the compiler cache.
+set(TESSERA_PRECOMPILED_OPTIONS "")
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  set(TESSERA_PRECOMPILED_OPTIONS -fpch-preprocess)
 endif()
 
 add_library(tessera_compiler INTERFACE)

@@ -5,7 +5,8 @@
 #                [PRIVATE_LINK <library>...]               third-party libraries that only its sources see
 #                [BACKEND <folder> <stub folder> <condition>]...
 #                [EXCLUDE <folder>...]                     subfolders that are no part of the library
-#                [ALSO_SLOW])                              its tests have slow entries, too (tessera_test_program)
+#                [ALSO_SLOW]                               its tests have slow entries, too (tessera_test_program)
+#                [OWN_HEADERS])                            its tests have no precompiled headers (tessera_compile_as_test)
 #
 # Makes the static library tessera_<name> from the *.cc files of the module's folder and of its direct subfolders, the
 # test program tessera_<name>_test from *_test.cc, and tessera_<name>_benchmark from *_benchmark.cc (target
@@ -73,16 +74,38 @@ file(CONFIGURE OUTPUT "${TESSERA_TEST_INCLUDE_DIR}/tessera/test/source_dir.h" CO
 # How much quick tests try, for those of modules too: "tessera/test/all_cases.h".
 file(CREATE_LINK "${PROJECT_SOURCE_DIR}/tests/support/all_cases.h" "${TESSERA_TEST_INCLUDE_DIR}/tessera/test/all_cases.h" SYMBOLIC)
 
-# tessera_compile_as_test(<target> LINK <library>...): the flags of test code, for programs and for the OBJECT libraries of
-# what several programs use.
-function(tessera_compile_as_test target)
+# tessera_set_test_flags(<target> LINK <library>...): the flags of test code.
+function(tessera_set_test_flags target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LINK")
   target_link_libraries(${target} PRIVATE tessera_compiler ${arg_LINK})
   target_include_directories(${target} SYSTEM BEFORE PRIVATE "${TESSERA_FMT_INCLUDE_DIR}")
+  target_include_directories(${target} PRIVATE "${TESSERA_TEST_INCLUDE_DIR}")
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   target_compile_options(${target} PRIVATE -fPIE $<$<CONFIG:Release>:-O1>)
-  target_include_directories(${target} PRIVATE "${TESSERA_TEST_INCLUDE_DIR}")
+endfunction()
+
+# tessera_compile_as_test(<target> [OWN_HEADERS] LINK <library>...): the flags of test code, for programs and for the OBJECT
+# libraries of what several programs use. GoogleTest and what most tests include of the standard library are compiled once for
+# all of them (tessera_test_headers), but not where sources are compiled alone: there each must include what it uses.
+# OWN_HEADERS leaves that out, too: the compiler cache does not share what has precompiled headers between build folders.
+function(tessera_compile_as_test target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "OWN_HEADERS" "" "LINK")
+  tessera_set_test_flags(${target} LINK ${arg_LINK})
   tessera_batch(${target})
+  if(TESSERA_UNITY GREATER 1 AND NOT arg_OWN_HEADERS)
+    if(NOT TARGET tessera_test_headers)
+      set(source "${CMAKE_BINARY_DIR}/test_headers/test_headers.cc")
+      file(CONFIGURE OUTPUT "${source}" CONTENT "")
+      add_library(tessera_test_headers OBJECT "${source}")
+      tessera_set_test_flags(tessera_test_headers LINK fmt::fmt GTest::gmock GTest::gtest)
+      target_compile_options(tessera_test_headers PRIVATE ${TESSERA_PRECOMPILED_OPTIONS})
+      target_precompile_headers(tessera_test_headers PRIVATE
+        <gtest/gtest.h> <gmock/gmock.h> <fmt/format.h> <algorithm> <cmath> <filesystem> <fstream> <functional> <map> <numeric>
+        <optional> <random> <set> <string> <vector>)
+    endif()
+    target_compile_options(${target} PRIVATE ${TESSERA_PRECOMPILED_OPTIONS})
+    target_precompile_headers(${target} REUSE_FROM tessera_test_headers)
+  endif()
 endfunction()
 
 # A program that runs tests. Test code is compiled at -O1 also in release builds: it is large and runs once.
@@ -91,9 +114,13 @@ endfunction()
 # ALSO_SLOW: beside the quick entries there are slow ones of the same program, `<module>_slow/...`, in which its loops try all
 # combinations (tests/support/all_cases.h).
 function(tessera_test_program target label)
-  cmake_parse_arguments(PARSE_ARGV 2 arg "WITH_TORCH;ALSO_SLOW" "" "SOURCES;LINK")
+  cmake_parse_arguments(PARSE_ARGV 2 arg "WITH_TORCH;ALSO_SLOW;OWN_HEADERS" "" "SOURCES;LINK")
   add_executable(${target} ${arg_SOURCES})
-  tessera_compile_as_test(${target} LINK ${arg_LINK} GTest::gmock_main GTest::gtest rapidcheck)
+  set(own_headers "")
+  if(arg_OWN_HEADERS)
+    set(own_headers OWN_HEADERS)
+  endif()
+  tessera_compile_as_test(${target} ${own_headers} LINK ${arg_LINK} GTest::gmock_main GTest::gtest rapidcheck)
   set(properties LABELS ${label} TIMEOUT 3600)
   set(environment "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/scripts/tsan.supp")
   string(APPEND environment ";TESSERA_CHECK_GRAPHS=1")  # each graph that a transform makes is verified in full (graph.h)
@@ -126,7 +153,7 @@ ${also_slow}
 endfunction()
 
 function(tessera_module name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "ALSO_SLOW" "" "DEPS;HEADERS;LINK;PRIVATE_LINK;BACKEND;EXCLUDE")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "ALSO_SLOW;OWN_HEADERS" "" "DEPS;HEADERS;LINK;PRIVATE_LINK;BACKEND;EXCLUDE")
   set(target tessera_${name})
   tessera_glob(files)
 
@@ -197,11 +224,13 @@ function(tessera_module name)
     tessera_filter(slow INCLUDE "_slow_test\\.cc$" ${tests})
     tessera_filter(quick EXCLUDE "_slow_test\\.cc$" ${tests})
     if(quick)
-      set(also_slow "")
-      if(arg_ALSO_SLOW)
-        set(also_slow ALSO_SLOW)
-      endif()
-      tessera_test_program(${target}_test quick ${torch_option} ${also_slow}
+      set(options "")
+      foreach(option IN ITEMS ALSO_SLOW OWN_HEADERS)
+        if(arg_${option})
+          list(APPEND options ${option})
+        endif()
+      endforeach()
+      tessera_test_program(${target}_test quick ${torch_option} ${options}
         SOURCES ${quick} LINK ${target} ${arg_PRIVATE_LINK})
     endif()
     if(slow)

@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <new>
 #include <stdexcept>
 #include <string>
@@ -29,9 +27,7 @@ thread_local Interrupted interrupted;
 
 template <size_t kBytes>
 size_t copy_text(std::string_view text, std::array<char, kBytes>& out) {
-  const size_t bytes = std::min(text.size(), kBytes);
-  std::memcpy(out.data(), text.data(), bytes);
-  return bytes;
+  return text.copy(out.data(), kBytes);  // the text may be null if it is empty
 }
 
 std::string message_of(std::string_view what, std::string_view of) {

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "tessera/cost/constants.h"
+#include "tessera/cost/launches.h"
 #include "tessera/cost/matmul.h"
 
 namespace tessera {
@@ -358,9 +359,9 @@ struct OpCosts::Impl {
     return 0;
   }
 
-  // Returns the number of kernel launches that the op causes. It may be below 1, because fused
-  // neighbours share a launch, and so do many tensors of an update.
-  double launches(const OpWork& work, const OpCost& cost) const {
+  // Returns the number of kernels that the op is for libraries that fuse. It may be below 1, because
+  // fused neighbours share a kernel, and so do many tensors of an update.
+  double fused_kernels(const OpWork& work, const OpCost& cost) const {
     double count = cost.kernels;
     if (work.update && style.fused_update) count /= kTensorsAnUpdate;
     if (work.kind == WorkClass::kElementwise && !work.update)
@@ -405,14 +406,20 @@ struct OpCosts::Impl {
     } else {
       price_memory(work, cost);
     }
-    const double count = launches(work, cost);
+    const double count = fused_kernels(work, cost);
+    const bool launched = style.host != Style::Host::kOps && !device.synchronous;
+    cost.launches = launched && cost.kernels > 0 ? launches_of(work.op, work.dtype) : count;
     if (!measured) cost.kernel_s += count * constants->tail_s;
     cost.kernel_s += count * style.kernel_gap_s;
     if (work.kind == WorkClass::kLoss && !work.backward) cost.kernel_s += style.loss_overhead_s;
     const double host = work.update     ? style.host_update_s
                         : work.backward ? style.host_backward_s
                                         : style.host_forward_s;
-    cost.host_s = count * (device.host_issue_s + host);
+    cost.host_s = cost.launches * (device.host_issue_s + host);
+    if (launched && style.host == Style::Host::kGraph) {
+      cost.host_s = 0;
+      cost.kernel_s += cost.launches * kGraphGapSeconds;
+    }
     // If each expert has a kernel of its own, the host only issues the further kernels. They take
     // no more time on the device, because streams run them side by side.
     if (work.grouped && style.kernel_an_expert)

@@ -62,9 +62,12 @@ OpScratch scratch_of(const OpWork& work, const Style& style);
 
 struct OpCost {
   double kernel_s = 0;  // time on the device: max(arithmetic, memory) + fixed part
-  // Time of the host to issue the op: for each kernel, device.host_issue_s and the style's host
+  // Time of the host to issue the op: for each launch, device.host_issue_s and the style's host
   // time. The caller multiplies it by the node's host_slowness.
   double host_s = 0;
+  // Number of launches, by the host or in the graph of a step. It may be below 1 (Style::kOps),
+  // because fused neighbours share a launch, and so do many tensors of an update.
+  double launches = 0;
   double flops = 0, bytes_read = 0, bytes_written = 0;
   double unit_fraction = 1;    // share of the device's units that it fills
   double memory_fraction = 0;  // share of the memory rate that it uses while it runs

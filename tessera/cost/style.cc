@@ -17,7 +17,7 @@ namespace {
 struct Option {
   std::string_view key;
   std::variant<double Style::*, bool Style::*, std::string Style::*, Style::Allocator Style::*,
-               Style::Transport Style::*>
+               Style::Transport Style::*, Style::Host Style::*>
       field;
   bool seconds = false;
   double most = 1e9;  // largest value of a number; the least is 0
@@ -28,6 +28,7 @@ const std::vector<Option>& options() {
       {"host_backward_s", &Style::host_backward_s, true},
       {"host_update_s", &Style::host_update_s, true},
       {"host_collective_s", &Style::host_collective_s, true},
+      {"host", &Style::host},
       {"kernel_gap_s", &Style::kernel_gap_s, true},
       {"collective_gap_s", &Style::collective_gap_s, true},
       {"pads_products", &Style::pads_products},
@@ -77,6 +78,7 @@ constexpr std::array<std::pair<std::string_view, double>, 4> kUnits = {
     {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}};
 constexpr std::array<std::string_view, 3> kAllocators = {"planned", "caching", "expandable"};
 constexpr std::array<std::string_view, 4> kTransports = {"any", "threads", "mpi", "nccl"};
+constexpr std::array<std::string_view, 3> kHosts = {"ops", "launches", "graph"};
 constexpr std::array<std::string_view, 4> kArithmetics = {"dtype", "tf32", "fp8", "fp4"};
 
 template <size_t N>
@@ -155,6 +157,12 @@ struct Setter {
     style.*field = static_cast<Style::Transport>(found - kTransports.begin());
     return {};
   }
+  Status operator()(Style::Host Style::*field) const {
+    const auto* found = std::find(kHosts.begin(), kHosts.end(), text);
+    if (found == kHosts.end()) return expected_one_of(option.key, kHosts, text);
+    style.*field = static_cast<Style::Host>(found - kHosts.begin());
+    return {};
+  }
 };
 
 struct Printer {
@@ -172,6 +180,9 @@ struct Printer {
   }
   std::string operator()(Style::Transport Style::*field) const {
     return std::string(kTransports[static_cast<size_t>(style.*field)]);
+  }
+  std::string operator()(Style::Host Style::*field) const {
+    return std::string(kHosts[static_cast<size_t>(style.*field)]);
   }
 };
 

@@ -23,6 +23,12 @@ struct Style {
   // node's host_slowness; 0 if the framework replays a recorded graph.
   double host_forward_s = 0, host_backward_s = 0, host_update_s = 0;
   double host_collective_s = 0;  // host time for the call of a collective or a message
+  // Says what the host issues (launches.h). kOps: an op's kernels, fused by libraries. kLaunches: the
+  // kernels of this project's own runtime on a GPU, each with the device's issue time, and so each
+  // call of a collective, message or copy. kGraph: once a step the recorded graph of all of these.
+  // Devices whose kernels run in the issuing thread have kOps in any case.
+  enum class Host : uint8_t { kOps, kLaunches, kGraph };
+  Host host = Host::kOps;
   // Idle times of the device: after every kernel, before every collective (because streams wait for
   // one another and members arrive one after the other), and once a micro-batch, when the host
   // waits for the loss.

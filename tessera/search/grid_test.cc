@@ -125,8 +125,8 @@ TEST(Grid, refuses_keys_that_no_framework_has) {
 // The best of megatron_grid is a candidate of every search by auto.
 TEST(Grid, auto_is_never_slower_than_the_baseline) {
   for (const auto& [model, machine, batch] :
-       {std::tuple{"gpt:layers=2,hidden=64,heads=4,seq=32,vocab=128", "local:2", 8},
-        std::tuple{"mlp:layers=5", "dgx-a100:1", 16}}) {
+       {std::tuple{"gpt:layers=2,hidden=64,heads=2,seq=32,vocab=128", "local:2", 2},
+        std::tuple{"mlp:layers=5", "dgx-a100:1", 4}}) {
     const auto asked = ask(model, machine, batch);
     const auto found = find_plan(asked->question, "auto");
     const auto baseline = find_plan(asked->question, "megatron_grid");

@@ -93,10 +93,17 @@ class PlayerPricing {
         item.use = {};
         break;
     }
+    if (tag.type == PriceTag::kNone) return;
+    if (in_graph()) item.host_s = item.launch_s = 0;
+    const auto times = static_cast<double>(tag.times);
+    out_.host_s += item.host_s * times;
+    out_.launches += (tag.type == PriceTag::kWork ? costs_.works[id].launches : 1) * times;
   }
   PricedPlayer take() { return std::move(out_); }
 
  private:
+  bool in_graph() const { return style_.host == Style::Host::kGraph && !type_.device.synchronous; }
+
   void fill(Item& item, const PriceTag& tag, const OpCost& cost) {
     count(cost.kernel_s, cost.source, cost.uncertainty, tag.times);
     out_.flops += cost.flops * static_cast<double>(tag.times);
@@ -113,6 +120,8 @@ class PlayerPricing {
 
   void fill(Item& item, const PriceTag& tag, const CollectiveCost& cost, int64_t bytes) {
     item.host_s = style_.host_collective_s * type_.host_slowness;
+    if (style_.host == Style::Host::kLaunches && !type_.device.synchronous)
+      item.host_s += type_.device.host_issue_s * type_.host_slowness;
     item.launch_s = type_.device.launch_s;
     item.use = {cost.inner_fraction, cost.nic_fraction};
     const auto row = static_cast<size_t>(item.account);

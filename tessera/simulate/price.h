@@ -75,6 +75,7 @@ struct PricedPlayer {
   std::array<double, 5> source_s{};  // device time in a step, by CostSource
   double uncertain_s = 0;            // sum over the items of device time x relative uncertainty
   double flops = 0;                  // executed in a step
+  double host_s = 0, launches = 0;   // of all items in a step, as in RankResult
 };
 struct Priced {
   engine::Play play;

@@ -74,6 +74,8 @@ RankResult role_of(const PlayedClass& played, PricedPlayer& priced,
   role.spent_s = result.spent_s;
   role.busy_s = result.busy_s;
   role.flops = priced.flops;
+  role.host_s = priced.host_s;
+  role.launches = priced.launches;
   role.traffic = std::move(priced.rows);
   for (size_t row = 0; row < role.traffic.size(); ++row) {
     role.traffic[row].seconds = result.accounts[row].busy_s;
@@ -111,7 +113,7 @@ void add_path(const Priced& priced, const engine::Outcome& outcome, Simulation& 
 }
 
 // Adds to the simulation a time that passes once a step before the first instruction.
-void add_overhead(double seconds, Simulation& out) {
+void add_overhead(double seconds, const char* label, Simulation& out) {
   if (seconds <= 0) return;
   out.step_time_s += seconds;
   for (RankResult& role : out.roles) role.spent_s[static_cast<size_t>(Spent::kHost)] += seconds;
@@ -124,8 +126,7 @@ void add_overhead(double seconds, Simulation& out) {
     step.end_s += seconds;
   }
   const int32_t rank = out.critical_path.empty() ? 0 : out.critical_path.front().rank;
-  out.critical_path.insert(out.critical_path.begin(),
-                           {rank, Spent::kHost, "once a step", 0, seconds});
+  out.critical_path.insert(out.critical_path.begin(), {rank, Spent::kHost, label, 0, seconds});
 }
 
 Status check_size(const Lowering& lowering, const Cluster& cluster, const RankDevices& devices,
@@ -259,7 +260,12 @@ Simulation summarise(const Lowered& lowered, const ModelFacts& model, const Clus
     out.played_by = representatives(classes);
   }
   add_path(priced, outcome, out);
-  add_overhead(options.style.step_overhead_s * first.host_slowness, out);
+  add_overhead(options.style.step_overhead_s * first.host_slowness, "once a step", out);
+  if (options.style.host == Style::Host::kGraph && !first.device.synchronous) {
+    const double issue_s = first.device.host_issue_s * first.host_slowness;
+    for (RankResult& role : out.roles) role.host_s += issue_s;
+    add_overhead(issue_s + first.device.launch_s, "launch of the graph", out);
+  }
   std::stable_sort(out.roles.begin(), out.roles.end(),
                    [](const RankResult& a, const RankResult& b) { return a.stages < b.stages; });
   for (RankResult& role : out.roles) {

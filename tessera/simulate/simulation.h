@@ -114,6 +114,10 @@ struct RankResult {
   std::array<double, kSpent> spent_s{};
   std::array<double, kLanes> busy_s{};
   double flops = 0;  // executed by the rank in the step
+  // The time that the host spends on issuing what the rank does in the step, and the number of
+  // launches and calls: kernels, collectives, messages, copies. A graph of the step is one launch
+  // for the host, and `launches` are those inside it.
+  double host_s = 0, launches = 0;
   MemoryUse memory;
   std::vector<TrafficRow> traffic;
 };

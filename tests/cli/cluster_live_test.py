@@ -18,6 +18,7 @@ batch = 8
 steps = {steps}
 checkpoint = {{ dir = "{folder}", every = {every}, keep = 2 }}
 """
+LOSSES = {}  # Live.loss_alone
 KILLS = 80 if "TESSERA_ALL_CASES" in os.environ else 20
 
 
@@ -75,9 +76,12 @@ class Live(RuntimeTest):
         with open(self.path(f"live/{name}.log"), encoding="utf-8") as file:
             return [json.loads(line)["loss"] for line in file if line.startswith("{") and '"loss":' in line and line.endswith("}\n")][-1]
 
-    def loss_alone(self, name, **keys):
-        path = self.write(f"alone-{name}.toml", RUN.format(folder=self.path(f"alone-{name}"), **{"every": 1000, "steps": 40, **keys}))
-        return json.loads(run("train", path, "--json").out.splitlines()[-1])["summary"]["last_loss"]
+    def loss_alone(self, steps=40):
+        """The last loss of a run of so many steps by itself; each is run once."""
+        if steps not in LOSSES:
+            path = self.write(f"alone-{steps}.toml", RUN.format(folder=self.path(f"alone-{steps}"), every=1000, steps=steps))
+            LOSSES[steps] = json.loads(run("train", path, "--json").out.splitlines()[-1])["summary"]["last_loss"]
+        return LOSSES[steps]
 
     def expect_equal_replay(self):
         answer = self.ask("replay")
@@ -91,8 +95,8 @@ class Live(RuntimeTest):
         status = json.loads(self.ask("status", "--json").out)
         self.assertEqual([job["name"] for job in status["jobs"]], ["a", "b"])
         self.assertEqual(self.server.wait(timeout=60), 0)
-        self.assertAlmostEqual(self.last_loss("a"), self.loss_alone("a"), delta=1e-9)
-        self.assertAlmostEqual(self.last_loss("b"), self.loss_alone("b", steps=20), delta=1e-9)
+        self.assertAlmostEqual(self.last_loss("a"), self.loss_alone(), delta=1e-9)
+        self.assertAlmostEqual(self.last_loss("b"), self.loss_alone(steps=20), delta=1e-9)
         self.expect_equal_replay()
 
     def test_a_job_that_is_resized_computes_the_same(self):
@@ -100,7 +104,7 @@ class Live(RuntimeTest):
         for name in ("a", "b", "c"):
             self.submit(name, "--gpus", "4", "--plan", "data_parallel({})", steps=150, every=10)
         self.assertEqual(self.server.wait(timeout=100), 0)
-        alone = self.loss_alone("a", steps=150)
+        alone = self.loss_alone(steps=150)
         for name in ("a", "b", "c"):
             self.assertAlmostEqual(self.last_loss(name), alone, delta=1e-9)
         self.expect_equal_replay()
@@ -140,7 +144,7 @@ class Live(RuntimeTest):
                 self.submit(f"{policy}{k}", "--gpus", str(2 ** (k % 3)), "--plan", "data_parallel({})", steps=30 + 10 * (k % 4), every=10)
             self.ask("cancel", f"{policy}-open")
             self.assertEqual(self.server.wait(timeout=300), 0)
-            alone = [self.loss_alone(f"{policy}{k}", steps=30 + 10 * k) for k in range(4)]
+            alone = [self.loss_alone(steps=30 + 10 * k) for k in range(4)]
             for k in range(20):
                 self.assertAlmostEqual(self.last_loss(f"{policy}{k}"), alone[k % 4], delta=1e-9)
             self.expect_equal_replay()
@@ -160,7 +164,7 @@ class Live(RuntimeTest):
 
     def test_killed_at_random_moments_nothing_is_lost(self):
         draw = random.Random(KILLS)
-        alone = self.loss_alone("a", steps=600)
+        alone = self.loss_alone(steps=600)
         self.serve(policy="fifo")
         for name in ("a", "b"):
             self.submit(name, "--gpus", "1", "--plan", "data_parallel({})", steps=600, every=10)
@@ -239,7 +243,7 @@ class Live(RuntimeTest):
         self.assertEqual((answer.code, answer.out), (0, "submitted a\n"))
         self.assertRegex(answer.err, "^note: the job will not run on 3 GPUs: .*\nnote: the job will not run on 4 GPUs: .*\n$")
         self.assertEqual(self.server.wait(timeout=60), 0)
-        self.assertAlmostEqual(self.last_loss("a"), self.loss_alone("a", steps=60), delta=1e-9)
+        self.assertAlmostEqual(self.last_loss("a"), self.loss_alone(steps=60), delta=1e-9)
 
     def test_two_names_of_one_folder(self):
         os.mkdir(self.path("real"))

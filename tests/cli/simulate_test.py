@@ -77,6 +77,26 @@ latency = "1 us"
             self.assertLess(default, 0.9 * max(orders.values()), orders)
 
 
+class Host(CliTest):
+    def test_a_host_that_launches_each_function_bounds_a_small_step_and_a_graph_does_not(self):
+        found = {host: self.expect_json(*SIMULATE, "--style", f"tessera,host={host}", "--json") for host in ("ops", "launches", "graph")}
+        role = {host: one["roles"][0] for host, one in found.items()}
+        self.assertGreater(role["launches"]["launches"], 3 * role["ops"]["launches"])
+        self.assertEqual(role["launches"]["launches"], role["graph"]["launches"])
+        self.assertAlmostEqual(role["launches"]["host_s"], role["launches"]["launches"] * 6e-6)  # host_issue of dgx-a100
+        self.assertAlmostEqual(role["graph"]["host_s"], 6e-6)
+        self.assertGreater(found["launches"]["host_bound"], .5)
+        self.assertLess(found["graph"]["host_bound"], .1)
+        text = {host: self.expect_text(*SIMULATE, "--style", f"tessera,host={host}") for host in found}
+        self.assertNotIn("\nhost  ", text["ops"])
+        self.assertRegex(text["launches"], r"\nhost +[0-9,]+ launches a step take [0-9.]+ ms; it bounds the step: devices wait for it [0-9.]+ % of the time\n")
+        self.assertRegex(text["graph"], r"\nhost +launches one graph a step in 6 us, with [0-9,]+ launches inside\n")
+
+    def test_an_unknown_choice_is_one_line(self):
+        self.expect_error(2, "style option 'host': expected one of ops, launches, graph, found 'graphs'; nearest: 'graph'",
+                          *SIMULATE, "--style", "tessera,host=graphs")
+
+
 class Diff(CliTest):
     def trace(self, name, dur, instruction=3):
         slice_ = {"ph": "X", "name": "up", "cat": "einsum", "pid": 0, "tid": 1000, "ts": 0.0, "dur": dur,

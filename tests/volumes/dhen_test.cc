@@ -8,7 +8,7 @@
 
 #include "models_and_tensors.h"
 
-namespace tessera::dhen_test {
+namespace tessera::volumes::dhen_test {
 namespace {
 
 // The number of embeddings stays four from layer to layer, and all modules are used. Two and four
@@ -153,4 +153,4 @@ TEST(DhenHybridSharding, holds_the_layers_whole_that_are_gathered_ahead) {
 }
 
 }  // namespace
-}  // namespace tessera::dhen_test
+}  // namespace tessera::volumes::dhen_test

@@ -12,7 +12,7 @@
 // Behind all others: its names are short.
 #include "models_and_tensors.h"
 
-namespace tessera::halos_test {
+namespace tessera::volumes::halos_test {
 namespace {
 
 constexpr int64_t kBatch = 4;
@@ -209,4 +209,4 @@ TEST(Rims, stand_in_texts_of_places) {
 }
 
 }  // namespace
-}  // namespace tessera::halos_test
+}  // namespace tessera::volumes::halos_test

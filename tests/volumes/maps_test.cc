@@ -8,7 +8,7 @@
 // Behind all others: its names are short.
 #include "models_and_tensors.h"
 
-namespace tessera::maps_test {
+namespace tessera::volumes::maps_test {
 namespace {
 
 // The tensor, or its piece in a step of a loop.
@@ -220,4 +220,4 @@ TEST(Tiles, stand_in_texts_of_places) {
 }
 
 }  // namespace
-}  // namespace tessera::maps_test
+}  // namespace tessera::volumes::maps_test

@@ -8,7 +8,7 @@
 
 #include "models_and_tensors.h"
 
-namespace tessera {
+namespace tessera::volumes::memory_test {
 namespace {
 
 constexpr int64_t heads = 4;
@@ -171,4 +171,4 @@ TEST(MicroBatches, of_two_sizes_take_the_memory_of_the_larger) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::volumes::memory_test

@@ -1,4 +1,5 @@
-// The models whose volumes are measured, and predicates that pick tensors of them.
+// The models whose volumes are measured, and predicates that pick tensors of them. In a namespace of
+// their own: headers that a neighbour in a batch includes have parameters b, s and h.
 #pragma once
 
 #include <string>
@@ -6,7 +7,7 @@
 
 #include "measure.h"
 
-namespace tessera {
+namespace tessera::volumes {
 
 // b, s, h, V of the models below; ffn = 4h in gpt.
 inline constexpr int64_t b = 8, s = 8, h = 16, V = 24, layers = 2;
@@ -59,4 +60,4 @@ inline bool is_vector(const Tensor& tensor) {
          !is_sums(tensor);
 }
 
-}  // namespace tessera
+}  // namespace tessera::volumes

@@ -8,7 +8,7 @@
 #include "models_and_tensors.h"
 #include "tessera/plan/recipes.h"
 
-namespace tessera::passes_test {
+namespace tessera::volumes::passes_test {
 namespace {
 
 constexpr int64_t hh = h * h;
@@ -289,4 +289,4 @@ TEST(Keep, what_a_gather_has_made_larger_is_gathered_again) {
 }
 
 }  // namespace
-}  // namespace tessera::passes_test
+}  // namespace tessera::volumes::passes_test

@@ -6,7 +6,7 @@
 
 #include "models_and_tensors.h"
 
-namespace tessera::strategies_test {
+namespace tessera::volumes::strategies_test {
 namespace {
 
 constexpr int64_t hh = h * h;
@@ -185,4 +185,4 @@ TEST(PerLayer, a_border_gathers_what_more_ranks_hold_whole_and_slices_what_fewer
 }
 
 }  // namespace
-}  // namespace tessera::strategies_test
+}  // namespace tessera::volumes::strategies_test

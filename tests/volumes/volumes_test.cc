@@ -7,7 +7,7 @@
 
 #include "models_and_tensors.h"
 
-namespace tessera::volumes_test {
+namespace tessera::volumes::volumes_test {
 namespace {
 
 // ---- data parallel, ZeRO (docs/strategies/data-parallel.md section 2)
@@ -338,4 +338,4 @@ TEST(Summa, gated_blocks_share_what_their_products_read) {
 }
 
 }  // namespace
-}  // namespace tessera::volumes_test
+}  // namespace tessera::volumes::volumes_test

@@ -10,7 +10,7 @@
 // Behind all others: its names are short.
 #include "models_and_tensors.h"
 
-namespace tessera::window_test {
+namespace tessera::volumes::window_test {
 namespace {
 
 constexpr int64_t kBatch = 4, kLayers = 2, kKeyHeads = 2, kHeadSize = 4;
@@ -118,4 +118,4 @@ TEST(Window, steps_outside_of_it_are_left_out) {
 }
 
 }  // namespace
-}  // namespace tessera::window_test
+}  // namespace tessera::volumes::window_test

@@ -117,6 +117,8 @@ Json role_json(const RankResult& role) {
           {"spent_s", spent_json(role.spent_s)},
           {"busy_s", std::move(busy)},
           {"flops", role.flops},
+          {"host_s", role.host_s},
+          {"launches", role.launches},
           {"peak_memory_bytes", role.memory.total_bytes()},
           {"memory", memory_json(role.memory)},
           {"traffic", traffic_json(role.traffic)}};
@@ -278,6 +280,24 @@ std::string room_text(const Simulation& s, const Cluster& cluster) {
                      room->is_tight() ? "yes, but tight" : "yes", amount(room->free_bytes), share);
 }
 
+// Returns what the host does in a step, of the rank whose host has most to do, and whether the
+// devices wait for it more than for anything else.
+std::string host_text(const Simulation& s, const Totals& totals, const Style& style) {
+  const RankResult& most = *std::ranges::max_element(s.roles, {}, &RankResult::host_s);
+  const std::string launches = grouped(std::llround(most.launches)) + " launches";
+  const std::string what =
+      style.host == Style::Host::kGraph
+          ? fmt::format("launches one graph a step in {}, with {} inside",
+                        short_seconds(most.host_s), launches)
+          : fmt::format("{} a step take {}", launches, short_seconds(most.host_s));
+  const auto worst = std::ranges::max_element(totals.share);
+  const bool bound = worst - totals.share.begin() == static_cast<int64_t>(Spent::kHost);
+  return fmt::format("host            {}{}\n", what,
+                     bound ? fmt::format("; it bounds the step: devices wait for it {} of the time",
+                                         percent(*worst))
+                           : "");
+}
+
 std::string to_text(const SimulateCommand& options, const Compiled& planned, const Cluster& cluster,
                     const Pricing& pricing, const Simulation& s, const OuterTimes& outer) {
   const Totals totals = totals_of(s);
@@ -298,6 +318,7 @@ std::string to_text(const SimulateCommand& options, const Compiled& planned, con
       totals.fullest == nullptr ? "" : live_text(totals.fullest->memory), room_text(s, cluster),
       percent(share(Spent::kBubble)), percent(share(Spent::kCollective) + share(Spent::kMessage)),
       percent(share(Spent::kHost)), percent(share(Spent::kRecompute)));
+  if (pricing.style.host != Style::Host::kOps) out += host_text(s, totals, pricing.style);
   if (planned.outer) {
     const OuterSteps& rule = *planned.outer->plan.outer;
     const int64_t most = *std::max_element(outer.bytes.begin(), outer.bytes.end());
@@ -449,7 +470,9 @@ void add_simulate(Commands& commands) {
       "  tessera simulate gpt:layers=4 --plan 'zero(stage=3,dp=8)' --cluster dgx-h100:1 \\\n"
       "      --what-if 'link:inner*0.5' --json\n"
       "  tessera simulate dlrm: --plan 'tables(8)' --cluster dgx-a100:1 --batch 16384 \\\n"
-      "      --optimizer 'adamw,tables.*=rowwise_adagrad'\n");
+      "      --optimizer 'adamw,tables.*=rowwise_adagrad'\n"
+      "  tessera simulate gpt:layers=4 --plan 'data_parallel(8)' --cluster dgx-h100:1 \\\n"
+      "      --style tessera,host=launches\n");
   command.action([options] { return run_simulate(*options); });
 }
 
