@@ -1,6 +1,5 @@
 #include "tessera/runtime/device/nccl.h"
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
@@ -161,6 +160,7 @@ class NcclCommunicator final : public comm::Communicator {
   }
 
   void add_link(const std::vector<int>& key, const std::vector<int>& members) {
+    if (links_.contains(key)) return;  // a stream of the pool is for one link
     const auto me = std::ranges::find(members, rank());
     TESSERA_CHECK(me != members.end(), "rank {} is no member of a group that it names", rank());
     const c10::impl::VirtualGuardImpl guard(device().type());
@@ -297,11 +297,15 @@ class NcclCommunicator final : public comm::Communicator {
   }
   // Returns the elements of the regions one after the other, where they are if they lie so.
   at::Tensor flat(DType dtype, const Regions& regions) const {
-    std::vector<at::Tensor> parts;
-    for (const Region& one : regions)
-      parts.push_back(tensor(dtype, one).to(device()).contiguous().view({-1}));
-    if (parts.empty()) return empty(dtype, 0);
-    return parts.size() == 1 ? parts.front() : at::cat(parts);
+    at::Tensor packed = room(dtype, regions);
+    int64_t at = 0;
+    for (const Region& one : regions) {
+      const at::Tensor from = tensor(dtype, one);
+      if (from.data_ptr() == packed.data_ptr()) break;  // they are the memory itself
+      packed.narrow(0, at, one.box.volume()).view(from.sizes()).copy_(from, /*non_blocking=*/true);
+      at += one.box.volume();
+    }
+    return packed;
   }
   // Returns memory for the elements of the regions: their own if it lies so.
   at::Tensor room(DType dtype, const Regions& regions) const {

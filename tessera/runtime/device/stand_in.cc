@@ -330,8 +330,9 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_bloc
   TORCH_CHECK(!is_here(from) || !is_here(to) || from.device() == to.device(),
               "stand-in: a copy between ", from.device(), " and ", to.device());
   const at::Tensor source = opened(from), target = opened(to);
-  // The source of an upload may be written again as soon as the call returns.
-  if (!non_blocking || !is_here(from)) {
+  // The source of an upload may be written again as soon as the call returns; a copy in the device's
+  // memory never waits.
+  if (!is_here(from) || (!is_here(to) && !non_blocking)) {
     compute([&] { target.copy_(source); });
   } else {
     // The tensors themselves keep their memory until then.
@@ -507,6 +508,30 @@ void resize_as(const at::Tensor& given, const at::Tensor& made) {
   given.unsafeGetTensorImpl()->set_sizes_and_strides(there.sizes(), there.strides());
 }
 
+bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+// Returns the operand that the operator returns as this result.
+std::optional<size_t> returned_operand(const c10::FunctionSchema& schema, size_t result) {
+  const c10::Argument& returned = schema.returns()[result];
+  for (size_t i = 0; is_written(returned) && i < schema.arguments().size(); ++i) {
+    const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
+    if (alias != nullptr && alias->beforeSets() == returned.alias_info()->beforeSets()) return i;
+  }
+  return std::nullopt;
+}
+
+// Returns whether all results are operands that are there, so that nobody waits for their sizes.
+bool works_in_place(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& given) {
+  for (size_t i = 0; i < schema.returns().size(); ++i) {
+    const auto operand = returned_operand(schema, i);
+    if (!operand || !given[*operand].isTensor() || given[*operand].toTensor().numel() == 0)
+      return false;
+  }
+  return std::ranges::any_of(schema.arguments(), is_written);
+}
+
 void call_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   TORCH_CHECK(!refused().contains(schema.name()), schema.name(), ": the host waits for its size");
@@ -514,23 +539,22 @@ void call_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Operands operands(op);
   torch::jit::Stack there;
   for (const c10::IValue& one : given) there.push_back(operands.take(one));
+  if (works_in_place(schema, given)) {
+    // The operands themselves keep their memory until then.
+    Machine::get().current().launch([op, there, given]() mutable { op.callBoxed(&there); });
+    for (size_t i = 0; i < schema.returns().size(); ++i)
+      torch::jit::push(*stack, given[*returned_operand(schema, i)]);
+    return;
+  }
   const std::vector<c10::IValue> taken = there;
   compute([&] { op.callBoxed(&there); });
-  const auto written = [](const c10::Argument& argument) {
-    return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-  };
   for (size_t i = 0; i < given.size(); ++i) {
-    if (written(schema.arguments()[i]) && given[i].isTensor())
+    if (is_written(schema.arguments()[i]) && given[i].isTensor())
       resize_as(given[i].toTensor(), taken[i].toTensor());
   }
   for (size_t i = 0; i < there.size(); ++i) {
-    const c10::Argument& returned = schema.returns()[i];
-    size_t same = given.size();
-    for (size_t k = 0; written(returned) && k < given.size(); ++k) {
-      const c10::AliasInfo* alias = schema.arguments()[k].alias_info();
-      if (alias != nullptr && alias->beforeSets() == returned.alias_info()->beforeSets()) same = k;
-    }
-    torch::jit::push(*stack, same < given.size() ? given[same] : operands.give(there[i]));
+    const auto operand = returned_operand(schema, i);
+    torch::jit::push(*stack, operand ? given[*operand] : operands.give(there[i]));
   }
 }
 

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/maximum.h>
+#include <fmt/format.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -49,10 +51,11 @@ struct Shared {
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Offer>>> offers;  // by sender, receiver
   std::map<int64_t, Meeting> meetings;  // by number of the call
 
+  // Waits for what the other members do; `what` says it in a fault.
   template <class Ready>
-  void wait(std::unique_lock<std::mutex>& lock, Ready ready) {
+  void wait(std::unique_lock<std::mutex>& lock, Ready ready, const std::string& what) {
     if (!changed.wait_for(lock, kPatience, ready))
-      throw std::runtime_error("a member of the communicator does not come");
+      throw std::runtime_error("a member of the communicator does not come: " + what);
   }
 };
 
@@ -93,7 +96,9 @@ void exchange(const std::vector<Message>& messages) {
     Shared& shared = *one.member->shared;
     std::unique_lock lock(shared.mutex);
     auto& queue = shared.offers[{one.peer, one.member->rank}];
-    shared.wait(lock, [&] { return !queue.empty(); });
+    shared.wait(
+        lock, [&] { return !queue.empty(); },
+        fmt::format("member {} receives {} bytes from {}", one.member->rank, one.bytes, one.peer));
     const std::shared_ptr<Offer> offer = queue.front();
     queue.pop_front();
     if (offer->bytes != one.bytes) throw std::runtime_error("a message of another size");
@@ -103,7 +108,9 @@ void exchange(const std::vector<Message>& messages) {
   }
   for (const auto& [shared, offer] : offered) {
     std::unique_lock lock(shared->mutex);
-    shared->wait(lock, [&, &mine = *offer] { return mine.taken; });
+    shared->wait(
+        lock, [&, &mine = *offer] { return mine.taken; },
+        fmt::format("{} bytes are not received", offer->bytes));
   }
 }
 
@@ -116,13 +123,17 @@ void meet(Shared& shared, int64_t number, int rank, const std::byte* given,
   meeting.given[static_cast<size_t>(rank)] = given;
   ++meeting.come;
   shared.changed.notify_all();
-  shared.wait(lock, [&] { return meeting.come == shared.size; });
+  shared.wait(
+      lock, [&] { return meeting.come == shared.size; },
+      fmt::format("rank {}: {} of {} members are at call {}", rank, meeting.come, shared.size,
+                  number));
   lock.unlock();
   take(meeting.given);
   lock.lock();
   ++meeting.done;
   shared.changed.notify_all();
-  shared.wait(lock, [&] { return meeting.done >= shared.size; });
+  shared.wait(
+      lock, [&] { return meeting.done >= shared.size; }, "the end of a call");
   if (++meeting.done == 2 * shared.size) shared.meetings.erase(number);
 }
 
