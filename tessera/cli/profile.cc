@@ -9,7 +9,8 @@ namespace tessera::cli {
 void add_profile(Commands& commands) {
   const auto options = std::make_shared<ProfileOptions>();
   Command command = commands.add("profile", "Measure this machine for --cluster local");
-  command.option("--device", options->device, "What computes: cpu, cuda (docs/reference/devices.md)")
+  command
+      .option("--device", options->device, "What computes: cpu, cuda (docs/reference/devices.md)")
       .default_text("cpu");
   command.option("--out", options->out,
                  "File to write; default TESSERA_PROFILE, else "

@@ -35,9 +35,10 @@ void add_verify(Commands& commands) {
   command.option("--weights", options->weights,
                  "Parameters of both runs: a safetensors file, a folder of them, or a checkpoint "
                  "(default: initial values)");
-  command.option("--device", options->device,
-                 "Device of the plan's run: cpu, cuda, test, which shows missing waits and reads by "
-                 "the host, or stand-in (docs/reference/devices.md; default: TESSERA_DEVICE, or cpu)");
+  command.option(
+      "--device", options->device,
+      "Device of the plan's run: cpu, cuda, test, which shows missing waits and reads by "
+      "the host, or stand-in (docs/reference/devices.md; default: TESSERA_DEVICE, or cpu)");
   command.flag("--no-clip", options->no_clip, "Without clipping of the gradients' norm");
   command.option("--timeout", options->timeout_s, "Seconds that a rank waits for others")
       .at_least(0.001);

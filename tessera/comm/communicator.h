@@ -121,7 +121,7 @@ class Communicator {
   virtual void barrier() = 0;  // waits for all ranks
   // Tells all other ranks to stop, so that their waits throw a CommFault with this reason.
   virtual void abort(const std::string& reason) = 0;
-  // What this rank has sent. A communicator that moves arrays in another way than the one that it is
+  // Returns what this rank has sent. A communicator that moves arrays in another way than the one that it is
   // made over adds to the counters of that one.
   virtual Counters& counters() = 0;
 };

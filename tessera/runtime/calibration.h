@@ -61,7 +61,7 @@ struct CaseTimes {
 };
 // Runs the case on `ranks` ranks at the same time (0: on as many as its plan has), for `steps`
 // recorded steps, with `threads` threads inside a kernel, on the device of that name
-// (device/device.h).
+// (device/open.h).
 Result<CaseTimes> run_case(const CalibrationCase& one, int64_t ranks, int steps, Repeats& repeats,
                            int threads, const std::string& device);
 

@@ -8,6 +8,7 @@
 
 #include "tessera/runtime/calibration.h"
 #include "tessera/runtime/device/device.h"
+#include "tessera/runtime/device/open.h"
 #include "tessera/runtime/ranks.h"
 
 namespace tessera {

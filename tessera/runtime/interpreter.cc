@@ -36,6 +36,7 @@
 #include "tessera/runtime/copier.h"
 #include "tessera/runtime/device/device.h"
 #include "tessera/runtime/device/host_copies.h"
+#include "tessera/runtime/device/open.h"
 #include "tessera/runtime/formulas/formula.h"
 #include "tessera/runtime/initialise.h"
 #include "tessera/runtime/kernels/nest.h"
@@ -99,7 +100,7 @@ struct Flight {
   std::string name;             // key in profile()
 };
 
-// What a stream of a device did in the step, for profile().
+// A piece of a stream's work in the step, for profile().
 struct Timed {
   explicit Timed(std::string what) : name(std::move(what)) {}
   std::string name;
@@ -265,8 +266,8 @@ struct RankExecutor::Impl {
     return prepared;
   }
 
-  // Checks that the device can do what the program asks for. What reads numbers on the host in the
-  // middle of a step needs memory of the processor.
+  // Checks that the device can do what the program asks for. Caches of rows read ids on the host in
+  // the middle of a step, for which they need memory of the processor.
   Status check_device() const {
     if (!accelerated()) return {};
     const auto refused = [&](std::string_view what, const Instruction& instruction) {

@@ -103,7 +103,7 @@ struct ExecutorOptions {
   // compute them.
   uint64_t roundings = 0;
   // Where the memory of the device tier lies and the instructions are executed
-  // (device/device.h): "cpu", "test", "test(seed=3)"; "": what TESSERA_DEVICE says.
+  // (device/open.h): "cpu", "test", "test(seed=3)"; "": what TESSERA_DEVICE says.
   std::string device = {};
 };
 

@@ -17,6 +17,7 @@
 #include "tessera/comm/communicator.h"
 #include "tessera/runtime/calibration.h"
 #include "tessera/runtime/device/device.h"
+#include "tessera/runtime/device/open.h"
 
 namespace tessera {
 namespace {

@@ -19,6 +19,7 @@
 #include "tessera/graph/optimizers.h"
 #include "tessera/graph/precision.h"
 #include "tessera/runtime/device/device.h"
+#include "tessera/runtime/device/open.h"
 
 namespace tessera {
 namespace {

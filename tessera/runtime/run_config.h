@@ -78,7 +78,7 @@ struct RunConfig {
   int64_t ranks = 0;      // 0: as the plan says
   int64_t threads = 0;    // cores that one rank's kernels use; 0: the machine's cores / ranks
   double timeout_s = 60;  // limit of every wait for other ranks
-  std::string device;     // where ranks compute (device/device.h)
+  std::string device;     // where ranks compute (device/open.h)
   int64_t memory_limit_bytes = 0;  // limit of a rank's device arena; 0: none
   std::string folder;              // where the run's record goes (metrics.h); "": nowhere
   int64_t watch = 0;  // records what ranks do in each step that this divides (watching.h); 0: none

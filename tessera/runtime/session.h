@@ -164,7 +164,7 @@ struct VerifyConfig {
   DataConfig data{};  // data of both runs; if not given, random inputs
   // A file or folder of the parameters with which both runs begin; "": initial values.
   std::string weights = {};
-  // The device of the plan's run (device/device.h); the serial run is on the processor.
+  // The device of the plan's run (device/open.h); the serial run is on the processor.
   std::string device = {};
 };
 // The tensors of a comparison that differ by more than the limit, but not by more than roundings

@@ -18,6 +18,7 @@
 #include "tessera/program/ahead_part.h"
 #include "tessera/runtime/data.h"
 #include "tessera/runtime/device/device.h"
+#include "tessera/runtime/device/open.h"
 #include "tessera/runtime/forward_only.h"
 #include "tessera/runtime/inputs.h"
 #include "tessera/runtime/interpreter.h"

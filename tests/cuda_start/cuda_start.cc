@@ -17,7 +17,11 @@ int main(int arguments, char** words) {
   std::printf("%s\n", missing ? "a GPU is there" : missing.error().message.c_str());
   if (!missing && missing.error().message.find('\n') != std::string::npos) return 1;
   if (!libraries) return 0;
-  if (!cuda_is_loaded()) return 1;
+  // With all libraries there the first thing that can be missing is the driver.
+  const std::string_view said = missing ? "" : std::string_view(missing.error().message);
+  if (!missing && !said.starts_with("device cuda: expected a driver") &&
+      !said.starts_with("device cuda: expected a GPU"))
+    return 1;
   const auto nccl = nccl_library();
   if (!nccl) {
     std::printf("%s\n", nccl.error().message.c_str());

@@ -131,8 +131,6 @@ Status cuda_missing() {
   return {};
 }
 
-bool cuda_is_loaded() { return loaded().has_value() && c10::impl::hasDeviceGuardImpl(kType); }
-
 Result<std::unique_ptr<Device>> cuda_device(int number, bool through_host) {
   configure();
   const int count = c10::impl::VirtualGuardImpl(kType).deviceCount();

@@ -13,8 +13,6 @@ namespace tessera::device {
 // Loads libtorch's part for CUDA. Errors (invalid input), each one line that says what is missing:
 // that part, the same version of it, a driver, a GPU.
 Status cuda_missing();
-// Returns whether libtorch's part for CUDA was loaded, with or without a GPU.
-bool cuda_is_loaded();
 
 // Opens a GPU for the rank that has the number `number` among the ranks of its host, which take the
 // GPUs in turn. Messages go by NCCL, or through the host: if `through_host`, or if two ranks share a

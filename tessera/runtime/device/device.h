@@ -4,7 +4,7 @@
 // in which it was launched, at some time after the launch. Streams do not wait for each other, and
 // the host does not wait for them, unless an event or finish() says so:
 //
-//   auto device = device::open("test(seed=3)");
+//   auto device = device::open("test(seed=3)");  // open.h
 //   auto memory = (*device)->allocate(bytes);
 //   auto compute = (*device)->stream({}), messages = (*device)->stream({});
 //   compute->launch([&] { write((*memory)->data()); });
@@ -19,18 +19,6 @@
 // is an accelerator, launch() calls the function at once while the stream is libtorch's current one:
 // the function gives the accelerator work on tensors (kernels/tensor.h) and does not wait for it.
 //
-// Devices by name:
-//   cpu               the processor itself: no device object; work is done where it is launched
-//   test              behaves like an accelerator, on the processor. The host has addresses of its
-//                     memory that cannot be touched, each stream is a thread, and each piece of
-//                     work may begin after a random delay. Values from other ranks are written when
-//                     they are waited for. So a missing wait or a read by the host is a wrong
-//                     value or a crash. `test(seed=N)` draws other delays; with
-//                     `test(kernels=formulas)` ops that have a formula are computed by it.
-//   stand-in          an accelerator of libtorch that the processor plays (stand_in.h): what runs on
-//                     it uses nothing but what libtorch offers for every accelerator
-//   cuda              a GPU, by the CUDA build of libtorch (cuda.h)
-//
 // If work throws, all streams of the device pass over what is left, and finish() throws the same
 // exception; the stream of an accelerator may throw it from launch(). A rank opens a device of its
 // own. One thread of the rank, the host, uses it.
@@ -41,7 +29,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "tessera/base/result.h"
@@ -50,7 +37,7 @@
 
 namespace tessera::device {
 
-// What the ranks of a program exchange, as one rank sees it.
+// Describes what the ranks of a program exchange, as one rank sees it.
 struct Connections {
   struct Message {
     int from = 0, to = 0;
@@ -92,7 +79,7 @@ class Memory {
   virtual std::byte* data() const = 0;
 };
 
-// What a machine has of a sort of device.
+// Describes a sort of device and how much of it a machine has.
 struct Description {
   std::string name;          // with the versions of what drives it
   int64_t count = 1;         // on this host
@@ -127,11 +114,5 @@ class Device {
   virtual void download(Stream& stream, const Memory& memory, int64_t offset, std::byte* to,
                         int64_t bytes);
 };
-
-// Opens a device by its name, which for "" is the value of the environment variable TESSERA_DEVICE,
-// or cpu without it; null is the processor itself. `world` has the ranks, each of which opens one:
-// those of a host get its accelerators in turn. Null: only this rank opens one. Errors (invalid
-// input): an unknown name or key, or a device that this machine or build lacks, with what is missing.
-Result<std::unique_ptr<Device>> open(std::string_view name, comm::Communicator* world = nullptr);
 
 }  // namespace tessera::device

@@ -1,4 +1,5 @@
 #include "tessera/runtime/device/device.h"
+#include "tessera/runtime/device/open.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>

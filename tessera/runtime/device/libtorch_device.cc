@@ -68,7 +68,7 @@ class LibtorchStream final : public Stream {
   }
 
  private:
-  // Does the work. What libtorch throws becomes a fault of one line.
+  // Calls the work, and throws a fault of one line for an exception of libtorch.
   void attempt(const std::function<void()>& work) const {
     try {
       work();
@@ -169,7 +169,7 @@ class LibtorchDevice final : public Device {
   const c10::Device device_;
   const std::string name_;
   const MakeCommunicator communicator_;
-  // What was allocated: begin and size.
+  // Begin and size of all memory that was allocated.
   std::vector<std::pair<const std::byte*, int64_t>> ranges_;
 };
 

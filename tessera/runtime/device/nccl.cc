@@ -164,7 +164,7 @@ class NcclCommunicator final : public comm::Communicator {
     const auto me = std::ranges::find(members, rank());
     TESSERA_CHECK(me != members.end(), "rank {} is no member of a group that it names", rank());
     const c10::impl::VirtualGuardImpl guard(device().type());
-    // Of the pool from which no stream of a rank's own work comes, so that they do not meet.
+    // The rank's own work takes its streams from the other pool, so that they do not meet.
     const c10::Stream stream = guard.getStreamFromGlobalPool(device(), /*isHighPriority=*/true);
     links_.try_emplace(key,
                        Link{nullptr, stream, members, static_cast<size_t>(me - members.begin())});

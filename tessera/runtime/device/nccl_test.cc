@@ -9,6 +9,7 @@
 
 #include "tessera/comm/testing.h"
 #include "tessera/runtime/device/device.h"
+#include "tessera/runtime/device/open.h"
 #include "tessera/runtime/kernels.h"
 
 namespace tessera::device {

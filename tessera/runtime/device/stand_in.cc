@@ -280,7 +280,7 @@ Allocator& allocator() {
   return *one;
 }
 
-// Does the work on the current stream, waits for it, and throws what it throws.
+// Calls the work on the current stream, waits for it, and throws its exception.
 void compute(const std::function<void()>& work) {
   PlayedStream& stream = Machine::get().current();
   std::exception_ptr failure;
@@ -378,7 +378,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
   return {there(std::get<0>(made)), there(std::get<1>(made)), {}};
 }
 
-// The fused attention of GPUs, by that of processors: for 16 bits, with fewer heads of keys if the
+// Chooses the fused attention of GPUs, which is played by that of processors: for 16 bits, with fewer heads of keys if the
 // caller has them.
 int64_t attention_choice(const at::Tensor& q, const at::Tensor& /*k*/, const at::Tensor& /*v*/,
                          const std::optional<at::Tensor>& mask, double dropout, bool /*causal*/,

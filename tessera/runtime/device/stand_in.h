@@ -1,5 +1,5 @@
 // The device `stand-in` (device.h): an accelerator of libtorch that the processor plays, under
-// libtorch's name for devices of others (PrivateUse1). What runs on it goes the ways of a GPU:
+// libtorch's name for devices of others (PrivateUse1). A program on it goes the ways of a GPU:
 // device guards, streams, events, the allocator of a device, tensors that the host cannot read.
 //
 // An operator of libtorch is computed by libtorch's own kernel for processors, on the thread of the

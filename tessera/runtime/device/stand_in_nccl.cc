@@ -42,7 +42,7 @@ struct Meeting {
   size_t come = 0, done = 0;
 };
 
-// What the members of a communicator share.
+// The state that the members of a communicator share.
 struct Shared {
   explicit Shared(size_t members) : size(members) {}
   const size_t size;
