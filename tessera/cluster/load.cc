@@ -68,8 +68,9 @@ Cluster local_cluster(int64_t ranks, std::shared_ptr<const Profile> profile) {
   if (const double rate = scalar(measured, "device.peak.bf16", 0); rate > 0)
     device.peak["bf16"] = rate;
   device.synchronous = accelerators == 0;
-  device.memory_bytes = static_cast<int64_t>(scalar(
-      measured, "device.memory_bytes", static_cast<double>(memory_of_this_machine() / devices)));
+  const int64_t share = memory_of_this_machine() / devices;
+  device.memory_bytes =
+      static_cast<int64_t>(scalar(measured, "device.memory_bytes", static_cast<double>(share)));
   device.memory_rate = scalar(measured, "device.memory_rate", 8e9);
   device.cache_bytes = static_cast<int64_t>(scalar(measured, "device.cache_bytes", 1 << 20));
   device.clock_hz = scalar(measured, "device.clock_hz", 2.5e9);
