@@ -236,6 +236,7 @@ struct RankExecutor::Impl {
   // ----------------------------------------------------------------------------------------------
   Status prepare() {
     prepare_schedule();
+    const comm::Counters before = world.counters();  // the program does not move what is told here
     TESSERA_TRY(device, device::open(options.device, &world));
     TESSERA_TRY_VOID(check_device());
     for (const Tier tier : {Tier::kDevice, Tier::kHost}) {
@@ -251,6 +252,7 @@ struct RankExecutor::Impl {
       context.formulas = device->formulas();
       TESSERA_TRY(device_communicator, device->communicator(world, connections()));
       communicator = device_communicator.get();
+      world.counters() = before;
       // A broken invariant on the thread of a stream is thrown, so that it reaches the host.
       struct Scope {
         kernels::ThreadScope kernels;

@@ -39,7 +39,7 @@ struct Named {
 
 Status nothing() { return {}; }
 
-constexpr std::array<Named, 4> kDevices = {{
+constexpr std::array<Named, 4> kNamed = {{
     {"cpu", "", false, nothing, [](const Keys&, int) -> MadeDevice { return nullptr; }},
     {"test", "seed kernels", false, nothing,
      [](const Keys& keys, int) -> MadeDevice { return test_device(keys.seed, keys.formulas); }},
@@ -89,8 +89,8 @@ Result<std::unique_ptr<Device>> open(std::string_view name, comm::Communicator* 
   };
   const auto call = parse_call(name);
   if (!call) return refused();
-  const auto device = std::ranges::find(kDevices, call->name, &Named::name);
-  if (device == kDevices.end()) return refused();
+  const auto device = std::ranges::find(kNamed, call->name, &Named::name);
+  if (device == kNamed.end()) return refused();
   Keys keys;
   for (const auto& [key, value] : call->arguments) {
     if (!set_key(*device, key, value, keys)) return refused();

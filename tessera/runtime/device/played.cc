@@ -28,7 +28,7 @@ std::byte* map_file(int file, int64_t bytes, int protection) {
   return at == MAP_FAILED ? nullptr : static_cast<std::byte*>(at);
 }
 
-int64_t steady_now() {
+int64_t clock_now() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
   return now.tv_sec * 1'000'000'000 + now.tv_nsec;
@@ -104,7 +104,7 @@ void PlayedStream::wait(std::shared_ptr<const Event> event) {
 }
 
 void PlayedStream::stamp(int64_t& at) {
-  launch([&at] { at = steady_now(); });
+  launch([&at] { at = clock_now(); });
 }
 
 void PlayedStream::finish() {
