@@ -87,12 +87,12 @@ endfunction()
 # tessera_compile_as_test(<target> [OWN_HEADERS] LINK <library>...): the flags of test code, for programs and for the OBJECT
 # libraries of what several programs use. GoogleTest and what most tests include of the standard library are compiled once for
 # all of them (tessera_test_headers), but not where sources are compiled alone: there each must include what it uses.
-# OWN_HEADERS leaves that out, too: the compiler cache does not share what has precompiled headers between build folders.
+# A target that does not link GoogleTest has none of it. OWN_HEADERS leaves it out, too: the compiler cache does not share what has precompiled headers between build folders.
 function(tessera_compile_as_test target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "OWN_HEADERS" "" "LINK")
   tessera_set_test_flags(${target} LINK ${arg_LINK})
   tessera_batch(${target})
-  if(TESSERA_UNITY GREATER 1 AND NOT arg_OWN_HEADERS)
+  if(TESSERA_UNITY GREATER 1 AND NOT arg_OWN_HEADERS AND "GTest::gtest" IN_LIST arg_LINK)
     if(NOT TARGET tessera_test_headers)
       set(source "${CMAKE_BINARY_DIR}/test_headers/test_headers.cc")
       file(CONFIGURE OUTPUT "${source}" CONTENT "")

@@ -329,6 +329,7 @@ at::Tensor empty_strided(at::IntArrayRef size, at::IntArrayRef stride,
 at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
   TORCH_CHECK(!is_here(from) || !is_here(to) || from.device() == to.device(),
               "stand-in: a copy between ", from.device(), " and ", to.device());
+  const c10::DeviceGuard on(is_here(from) ? from.device() : to.device());
   const at::Tensor source = opened(from), target = opened(to);
   // The source of an upload may be written again as soon as the call returns; a copy in the device's
   // memory never waits.
@@ -495,6 +496,8 @@ class Operands {
     return list;
   }
 
+  c10::Device device() const { return device_; }
+
  private:
   const std::string name_;
   c10::Device device_{kType, current_device};
@@ -539,6 +542,7 @@ void call_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Operands operands(op);
   torch::jit::Stack there;
   for (const c10::IValue& one : given) there.push_back(operands.take(one));
+  const c10::DeviceGuard on(operands.device());
   if (works_in_place(schema, given)) {
     // The operands themselves keep their memory until then.
     Machine::get().current().launch([op, there, given]() mutable { op.callBoxed(&there); });
