@@ -75,6 +75,8 @@ Comparison compare_to_serial(const CaseSource& source, const std::vector<uint32_
   return {why + "\n" + text_of(random), false};
 }
 
+constexpr int kCasesForAll = 1000;  // in which the rarest feature, of one case in 100, is drawn
+
 void expect_equal_to_serial(const CaseSource& source, int cases) {
   SCOPED_TRACE(seed_text());
   default_properties(cases);
@@ -107,8 +109,14 @@ void expect_equal_to_serial(const CaseSource& source, int cases) {
     counts += fmt::format("  {:<36}{:>6}\n", feature, count);
   EXPECT_TRUE(holds) << counts;
   EXPECT_LE(5 * refused, passed) << "too many random plans are refused";
+  // Few cases of any seed may lack a feature that is rare; those without a seed have them all.
+  const bool may_lack = passed < kCasesForAll && std::getenv("TESSERA_SEED") != nullptr;
   for (const auto& [feature, count] : drawn) {
     EXPECT_TRUE(source.features.contains(feature)) << feature << " is missing in the features";
+    if (may_lack && count == 0) {
+      fmt::print("{} is not drawn\n", feature);
+      continue;
+    }
     EXPECT_GT(count, 0) << feature << " is not drawn; " << counts;
   }
   if (std::getenv("TESSERA_SHOW_DRAWN") != nullptr) fmt::print("{}", counts);
