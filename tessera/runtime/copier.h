@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -27,10 +28,13 @@ class Copier {
   // Submits a job and returns its ticket. The caller keeps the job and the memory that the job uses
   // alive until wait(ticket) has returned.
   int64_t submit(const Job* job);
+  // Does so for a job that is done when it is waited for and not before, whatever other jobs are
+  // waited for meanwhile: what uses the copy without waiting finds what was there before.
+  int64_t submit_late(const Job* job);
   // Waits until the job with this ticket is done. Errors: the error of the first job that failed;
   // after a failure no later job runs.
   Status wait(int64_t ticket);
-  // Waits until all submitted jobs are done.
+  // Waits until all jobs of submit() are done.
   Status wait_for_all();
 
  private:
@@ -39,6 +43,7 @@ class Copier {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<const Job*> queue_;
+  std::map<int64_t, const Job*> late_;  // by ticket; these tickets are negative
   int64_t submitted_ = 0, done_ = 0;
   bool stopping_ = false;
   std::string failure_;  // "": none

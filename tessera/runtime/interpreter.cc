@@ -971,7 +971,8 @@ struct RankExecutor::Impl {
         return {};
       };
     }
-    if (!accelerated()) return start(run, copy.handle, copier.submit(&job));
+    if (device == nullptr) return start(run, copy.handle, copier.submit(&job));
+    if (!accelerated()) return start(run, copy.handle, copier.submit_late(&job));
     // The copying stream is the current one, and copies of memory do not wait.
     if (const Status status = job(); !status)
       throw comm::CommFault{status.error().message, status.error().code};

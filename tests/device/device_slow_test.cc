@@ -13,10 +13,6 @@ namespace tessera {
 namespace {
 
 constexpr size_t kTests = 20, kProgramsOfTest = 10;
-// The least share of dropped waits that a test sees. Some waits follow from others: copies of a
-// stream end in their order, so that a wait for a later one stands for those before it. Nine of ten
-// waits of all 200 programs are seen, and at least eight of ten were in each test.
-constexpr double kLeastSeen = .75;
 
 class DroppedWaitsOfTheMatrix : public testing::TestWithParam<size_t> {};
 
@@ -40,7 +36,7 @@ TEST_P(DroppedWaitsOfTheMatrix, AreSeen) {
               static_cast<long>(result.of_sends_seen));
   for (const std::string& one : result.unseen) std::printf("not seen: %s\n", one.c_str());
   EXPECT_EQ(result.programs, static_cast<int64_t>(kProgramsOfTest));
-  EXPECT_GE(static_cast<double>(result.seen), kLeastSeen * static_cast<double>(result.dropped));
+  EXPECT_GE(static_cast<double>(result.seen), 0.95 * static_cast<double>(result.dropped));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DroppedWaitsOfTheMatrix, testing::Range<size_t>(0, kTests));
