@@ -28,8 +28,8 @@ class Copier {
   // Submits a job and returns its ticket. The caller keeps the job and the memory that the job uses
   // alive until wait(ticket) has returned.
   int64_t submit(const Job* job);
-  // Does so for a job that is done when it is waited for and not before, whatever other jobs are
-  // waited for meanwhile: what uses the copy without waiting finds what was there before.
+  // Submits a job that is done when it is waited for and not before, whatever other jobs are waited
+  // for meanwhile. So a reader that does not wait for the copy finds the bytes from before it.
   int64_t submit_late(const Job* job);
   // Waits until the job with this ticket is done. Errors: the error of the first job that failed;
   // after a failure no later job runs.
