@@ -16,6 +16,7 @@
 #include "tessera/program/copied_stages.h"
 #include "tessera/program/crossing.h"
 #include "tessera/program/equal_stages.h"
+#include "tessera/program/member_boxes.h"
 #include "tessera/program/needs.h"
 #include "tessera/program/place_check.h"
 #include "tessera/program/place_text.h"
@@ -32,6 +33,7 @@ struct Lowering::Impl {
   std::vector<PlaceText> texts;              // by place
   int64_t micro_batch_size = 0, larger = 0;  // as in Program
   std::vector<InstantiateInput::Sizes> micro_batch_sizes;
+  mutable MemberBoxes boxes;
 
   const ShapeRule& rule() const { return analysis.shapes; }
   std::shared_ptr<PathCache> paths;  // may be null
@@ -50,7 +52,7 @@ struct Lowering::Impl {
   std::vector<RankClass> roles(std::vector<int32_t>& of_rank) const;
   InstantiateInput input() const {
     return {graph.get(),      &plan, &analysis.ops, &texts, &micro_batch_sizes,
-            micro_batch_size, larger};
+            micro_batch_size, larger, &boxes};
   }
 };
 
