@@ -6,10 +6,9 @@
 
 namespace tessera {
 
-// The largest number of ranks of a plan and of devices of a machine. It is eight times the 16,384
-// devices for which the program is made and tested. Layouts, programs and timelines are kept for
-// each rank, so a plan for a hundred times as many ranks would run for minutes and then exhaust the
-// memory.
+// The largest number of ranks of a plan and of devices of a machine. A simulation of so many equal
+// ranks takes little more than one of a few, but what is kept for each rank (timelines, the programs
+// of a run) takes minutes and then all memory.
 inline constexpr int64_t kMostRanks = int64_t{1} << 20;
 
 }  // namespace tessera

@@ -395,10 +395,10 @@ TEST(Presets, WrongNames) {
             "(8xH100), 'local' or a "
             ".toml file, found 'dgx-a10', did you mean 'dgx-a100'?");
   EXPECT_EQ(message("dgx-a100:0"),
-            "cluster 'dgx-a100:0': expected a number of nodes from 1 to 16384 after ':', found "
+            "cluster 'dgx-a100:0': expected a number of nodes from 1 to 131072 after ':', found "
             "'0'");
   EXPECT_EQ(message("local:many"),
-            "cluster 'local:many': expected a number of ranks from 1 to 131072 after ':', found "
+            "cluster 'local:many': expected a number of ranks from 1 to 1048576 after ':', found "
             "'many'");
   EXPECT_TRUE(message("nowhere/c.toml").find("nowhere/c.toml") != std::string::npos);
   EXPECT_TRUE(names_preset("dgx-a100:8"));

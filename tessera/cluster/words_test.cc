@@ -55,9 +55,9 @@ TEST(ClusterWords, WrongOnesAreOneLineWithTheNearestWord) {
             "cluster '12xH100': expected fewer than 8 devices or a multiple, for a dgx-h100 has "
             "8, found 12");
   EXPECT_EQ(message("0xH100"),
-            "cluster '0xH100': expected a number of devices from 1 to 131072, found '0'");
+            "cluster '0xH100': expected a number of devices from 1 to 1048576, found '0'");
   EXPECT_EQ(message("h100:many"),
-            "cluster 'h100:many': expected a number of devices from 1 to 131072, found 'many'");
+            "cluster 'h100:many': expected a number of devices from 1 to 1048576, found 'many'");
   EXPECT_EQ(message("hh100"),
             "cluster 'hh100': expected a preset (tessera inspect --list-clusters), devices "
             "(8xH100), 'local' or a .toml file, found 'hh100', did you mean 'h100'?");

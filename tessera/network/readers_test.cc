@@ -61,8 +61,8 @@ TEST(NamesTest, WrongRangesAreOneLine) {
   EXPECT_EQ(error("n[2-1]"), "f:3: expected ranges of rising numbers as [1-3,5], found '[2-1]'");
   EXPECT_EQ(error("n[a]"), "f:3: expected ranges of rising numbers as [1-3,5], found '[a]'");
   EXPECT_EQ(error("a,,b"), "f:3: expected names separated by commas, found 'a,,b'");
-  EXPECT_THAT(error("n[0-999999999]"), HasSubstr("expected at most 131072 names"));
-  EXPECT_THAT(error("n[0-999][0-999]"), HasSubstr("expected at most 131072 names"));
+  EXPECT_THAT(error("n[0-999999999]"), HasSubstr("expected at most 1048576 names"));
+  EXPECT_THAT(error("n[0-9999][0-999]"), HasSubstr("expected at most 1048576 names"));
 }
 
 TEST(TopographTest, SmallTreeHasItsNodesSwitchesAndDomains) {
@@ -202,7 +202,7 @@ TEST(HostsTest, LinesMayHaveSlotsAndAnotherName) {
   EXPECT_EQ((*spaced)[1].slots, 8);
   EXPECT_EQ(message(read_hosts("a\na\n", "hosts")), "hosts:2: expected each host once, found 'a'");
   EXPECT_EQ(message(read_hosts("a slots=0\n", "hosts")),
-            "hosts:1: expected slots from 1 to 131072, found 'slots=0'");
+            "hosts:1: expected slots from 1 to 1048576, found 'slots=0'");
   EXPECT_EQ(message(read_hosts("# nobody\n", "hosts")),
             "hosts: expected hosts, one a line, found none");
 }

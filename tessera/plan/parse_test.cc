@@ -191,15 +191,15 @@ TEST(ParsePlan, ErrorsAreOneLineWithPlaceAndTheNearestName) {
        "plan.toml:1: expected 'sizes' in [[loop]] of at most 1099511627776, found "
        "9223372036854775807"},
       {"mesh = { dp = 10000000 }",
-       "plan.toml:1: expected a mesh of at most 131072 ranks, found dp = 10000000"},
-      {"mesh = { dp = 512, tp = 512 }",
-       "plan.toml:1: expected a mesh of at most 131072 ranks, found tp = 512 times 512"},
+       "plan.toml:1: expected a mesh of at most 1048576 ranks, found dp = 10000000"},
+      {"mesh = { dp = 2048, tp = 2048 }",
+       "plan.toml:1: expected a mesh of at most 1048576 ranks, found tp = 2048 times 2048"},
       {"mesh = { a = 4294967296, b = 4294967296 }",
-       "plan.toml:1: expected a mesh of at most 131072 ranks, found a = 4294967296"},
-      {"stage = [ { ops = \"*\", at = 0, mesh = { dp = 131073 } } ]",
-       "plan.toml:1: expected a mesh of at most 131072 ranks, found dp = 131073"},
+       "plan.toml:1: expected a mesh of at most 1048576 ranks, found a = 4294967296"},
+      {"stage = [ { ops = \"*\", at = 0, mesh = { dp = 1048577 } } ]",
+       "plan.toml:1: expected a mesh of at most 1048576 ranks, found dp = 1048577"},
       {"stage = [ { ops = \"*\", at = 0, mesh = { dp = 1 }, devices = 9223372036854775807 } ]",
-       "plan.toml:1: expected 'devices' to be below 131072, the most ranks of a plan, found "
+       "plan.toml:1: expected 'devices' to be below 1048576, the most ranks of a plan, found "
        "9223372036854775807"},
       {"stage = [ { ops = \"*\", at = 0, devices = 1 } ]",
        "plan.toml:1: 'devices' needs a 'mesh' of the stage's own"},

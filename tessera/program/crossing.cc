@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <span>
 
 #include "tessera/base/check.h"
 #include "tessera/plan/overlapping_parts.h"
@@ -92,9 +93,29 @@ bool is_uneven(const ReshardPlan& plan) {
   return 10 * plan.busiest_bytes > 11 * plan.busiest_bound;
 }
 
+// Returns whether two ranks of a mesh with these axes, which are sorted by falling strides, are
+// `distance` apart.
+bool has_distance(std::span<const MeshAxis> axes, int64_t distance) {
+  if (axes.empty()) return distance == 0;
+  const MeshAxis& axis = axes.front();
+  const auto below = axes.subspan(1);
+  int64_t reach = 0;  // of the axes below
+  for (const MeshAxis& other : below) reach += (other.size - 1) * other.stride;
+  for (int64_t steps = std::max((distance - reach) / axis.stride - 1, 1 - axis.size);
+       steps < axis.size && steps * axis.stride <= distance + reach; ++steps) {
+    if (has_distance(below, distance - steps * axis.stride)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool share_ranks(const Mesh& a, const Mesh& b) {
+  if (a.axes == b.axes) {
+    std::vector<MeshAxis> axes = a.axes;
+    std::ranges::sort(axes, std::greater<>(), &MeshAxis::stride);
+    return has_distance(axes, b.first_device - a.first_device);
+  }
   Axes axes;
   for (size_t i = 0; i < a.axes.size(); ++i) axes.emplace_back(i);
   const std::vector<int> ranks = a.group(std::vector<int64_t>(a.axes.size(), 0), axes);

@@ -399,9 +399,9 @@ Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, RankFold 
   if (fold == RankFold::kExact) {
     for (const RankClass& one : roles) TESSERA_TRY_VOID(lowered.add(one.representative));
     peers = peers_of(plan, lowered);
-    if (alone.empty() && lowered.devices.in_order()) {
-      out.slice =
-          RankSlice(plan, role, cluster, moved_axes(peers, plan.places.front().mesh));
+    if (alone.empty()) {
+      out.slice = RankSlice(plan, role, lowered.devices, cluster,
+                            moved_axes(peers, plan.places.front().mesh));
     }
   }
   const RankSlice& slice = out.slice;

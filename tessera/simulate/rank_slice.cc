@@ -27,11 +27,35 @@ std::optional<std::vector<int64_t>> blocks_of(const Cluster& cluster) {
 struct RankAxis {
   int64_t stride = 1, size = 1;
   bool may_be_alike = false;
+  int64_t device_stride = 1;  // distance of the devices of neighbours on the axis
 };
 
-// Returns the axes that number all ranks of the plan, from the largest stride. None: the meshes
-// differ, or do not number the ranks one after the other.
-std::optional<std::vector<RankAxis>> axes_of(const ResolvedPlan& plan,
+// Returns whether the axes number `ranks` things one after the other.
+bool number_all(std::vector<RankAxis> axes, int64_t RankAxis::*stride, int64_t ranks) {
+  std::ranges::sort(axes, std::less<>(), stride);
+  int64_t next = 1;
+  for (const RankAxis& axis : axes) {
+    if (axis.*stride != next) return false;
+    next *= axis.size;
+  }
+  return next == ranks;
+}
+
+// Returns whether the devices of all ranks follow from those of the axes.
+bool follow(const RankDevices& devices, const std::vector<RankAxis>& axes, int64_t ranks) {
+  const int64_t first = devices.device_of(0);
+  if (first % ranks != 0 || !number_all(axes, &RankAxis::device_stride, ranks)) return false;
+  for (int64_t rank = 0; rank < ranks && !devices.in_order(); ++rank) {
+    int64_t device = first;
+    for (const RankAxis& axis : axes) device += rank / axis.stride % axis.size * axis.device_stride;
+    if (devices.device_of(rank) != device) return false;
+  }
+  return true;
+}
+
+// Returns the axes that number all ranks of the plan and their devices, from the largest stride.
+// None: the meshes differ, or do not number the ranks one after the other.
+std::optional<std::vector<RankAxis>> axes_of(const ResolvedPlan& plan, const RankDevices& devices,
                                              const std::vector<bool>& moved) {
   const Mesh& mesh = plan.places.front().mesh;
   std::vector<int64_t> firsts;
@@ -50,12 +74,10 @@ std::optional<std::vector<RankAxis>> axes_of(const ResolvedPlan& plan,
   std::erase_if(out, [](const RankAxis& axis) { return axis.size == 1; });
   std::sort(out.begin(), out.end(),
             [](const RankAxis& a, const RankAxis& b) { return a.stride > b.stride; });
-  int64_t end = plan.ranks;
-  for (const RankAxis& axis : out) {
-    if (axis.stride * axis.size != end) return std::nullopt;
-    end = axis.stride;
-  }
-  if (end != 1) return std::nullopt;
+  if (!number_all(out, &RankAxis::stride, plan.ranks)) return std::nullopt;
+  for (RankAxis& axis : out)
+    axis.device_stride = devices.device_of(axis.stride) - devices.device_of(0);
+  if (!follow(devices, out, plan.ranks)) return std::nullopt;
   return out;
 }
 
@@ -64,9 +86,10 @@ std::optional<std::vector<RankAxis>> axes_of(const ResolvedPlan& plan,
 RankSlice::RankSlice(int64_t ranks) : all_(ranks), digits_{{1, ranks, false}} { number_ranks(); }
 
 RankSlice::RankSlice(const ResolvedPlan& plan, const std::vector<int32_t>& roles,
-                     const Cluster& cluster, const std::vector<bool>& moved)
+                     const RankDevices& devices, const Cluster& cluster,
+                     const std::vector<bool>& moved)
     : RankSlice(plan.ranks) {
-  if (!find_digits(plan, cluster, moved)) return;
+  if (!find_digits(plan, devices, cluster, moved)) return;
   for (size_t d = 0; d < digits_.size(); ++d)
     digits_[d].alike = digits_[d].alike && has_equal_roles(roles, d);
   std::vector<Digit> joined;
@@ -85,39 +108,37 @@ RankSlice::RankSlice(const ResolvedPlan& plan, const std::vector<int32_t>& roles
 // Divides the axes into digits. Afterwards `alike` says whether the machine looks the same if the
 // values of the digit are permuted: nodes and switches either consist of whole runs of the digit,
 // or each value of the digit has whole ones.
-bool RankSlice::find_digits(const ResolvedPlan& plan, const Cluster& cluster,
-                            const std::vector<bool>& moved) {
+bool RankSlice::find_digits(const ResolvedPlan& plan, const RankDevices& devices,
+                            const Cluster& cluster, const std::vector<bool>& moved) {
   const bool several = std::ranges::any_of(plan.rows, [](const auto& row) { return row.size() > 1; });
   const auto blocks = blocks_of(cluster);
   if (several || !blocks) return false;
-  const auto axes = axes_of(plan, moved);
+  const auto axes = axes_of(plan, devices, moved);
   if (!axes) return false;
   digits_.clear();
   for (const RankAxis& axis : *axes) {
     std::vector<Digit> of_axis;  // from the smallest weight
-    const int64_t end = axis.stride * axis.size;
-    int64_t at = axis.stride;
-    const auto add_until = [&](int64_t to) {
+    int64_t at = 1;              // product of the sizes of these digits
+    const auto divide_until = [&](int64_t to) {
       for (int64_t prime = 2; at < to;) {
         if (to / at % prime != 0) {
           ++prime;
           continue;
         }
-        of_axis.push_back({at, prime, axis.may_be_alike});
+        const int64_t weight = at * axis.device_stride;
+        const bool alike = std::ranges::all_of(*blocks, [&](int64_t block) {
+          return block % (weight * prime) == 0 || weight % block == 0;
+        });
+        of_axis.push_back({at * axis.stride, prime, alike && axis.may_be_alike});
         at *= prime;
       }
     };
     for (const int64_t block : *blocks) {
-      const int64_t to = std::gcd(block, end);
-      if (to > at && to % at == 0) add_until(to);
+      const int64_t common = std::gcd(block, axis.size * axis.device_stride);
+      const int64_t to = common / axis.device_stride;
+      if (to * axis.device_stride == common && to > at && to % at == 0) divide_until(to);
     }
-    add_until(end);
-    for (Digit& digit : of_axis) {
-      for (const int64_t block : *blocks) {
-        const bool inside = block % (digit.weight * digit.size) == 0;
-        digit.alike = digit.alike && (inside || digit.weight % block == 0);
-      }
-    }
+    divide_until(axis.size);
     digits_.insert(digits_.end(), of_axis.rbegin(), of_axis.rend());
   }
   return true;

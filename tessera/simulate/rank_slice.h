@@ -5,10 +5,11 @@
 // a digit exchanges equal ranks of equal groups, ranks that differ in this digit alone are alike,
 // and those with the value 0 stand for the others.
 //
-// Digits of a plan whose meshes are equal and together number the ranks, on devices that are in
-// order on a cluster of one part with tiers; of any other plan each rank stands for itself.
+// Digits are found of a plan whose meshes are equal and together number the ranks, on a cluster of
+// one part with tiers, if the devices are in the order of some of these axes. Of any other plan each
+// rank stands for itself.
 //
-//   RankSlice slice(plan, roles, cluster, moved);  // dp = 8192, tp = 8 on nodes of 8 devices
+//   RankSlice slice(plan, roles, devices, cluster, moved);  // dp = 8192, tp = 8 on nodes of 8 devices
 //   slice.ranks();   // {0}: it stands for 65,536 ranks
 //   slice.alike();   // 65,536
 #pragma once
@@ -26,8 +27,8 @@ class RankSlice {
   explicit RankSlice(int64_t ranks);  // each rank stands for itself
   // `roles`: by rank, a number that is equal only for ranks with equal programs. `moved`: whether
   // messages go along this axis of the meshes, so that its coordinates are not alike.
-  RankSlice(const ResolvedPlan& plan, const std::vector<int32_t>& roles, const Cluster& cluster,
-            const std::vector<bool>& moved);
+  RankSlice(const ResolvedPlan& plan, const std::vector<int32_t>& roles, const RankDevices& devices,
+            const Cluster& cluster, const std::vector<bool>& moved);
 
   const std::vector<int64_t>& ranks() const { return ranks_; }  // in ascending order
   int64_t alike() const { return alike_; }  // the number of ranks for which each of them stands
@@ -47,7 +48,8 @@ class RankSlice {
     bool alike = false;
   };
 
-  bool find_digits(const ResolvedPlan& plan, const Cluster& cluster, const std::vector<bool>& moved);
+  bool find_digits(const ResolvedPlan& plan, const RankDevices& devices, const Cluster& cluster,
+                   const std::vector<bool>& moved);
   bool has_equal_roles(const std::vector<int32_t>& roles, size_t digit) const;
   void number_ranks();
 

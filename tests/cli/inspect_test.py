@@ -319,7 +319,7 @@ class Clusters(CliTest):
     def test_wrong_input_is_one_line(self):
         self.expect_error(2, "cluster 'dgx-a10:2': expected a preset (tessera inspect --list-clusters), devices (8xH100), 'local' or a .toml file, "
                              "found 'dgx-a10', did you mean 'dgx-a100'?", "inspect", "dgx-a10:2")
-        self.expect_error(2, "cluster 'dgx-a100:two': expected a number of nodes from 1 to 16384 after ':', found 'two'",
+        self.expect_error(2, "cluster 'dgx-a100:two': expected a number of nodes from 1 to 131072 after ':', found 'two'",
                           "inspect", "dgx-a100:two")
         self.expect_error(2, "inspect: 'dgx-a100' is a cluster: --plan, --model, --rank and --op belong to models and plans",
                           "inspect", "dgx-a100", "--model", MODEL)

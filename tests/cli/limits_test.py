@@ -159,27 +159,27 @@ class Limits(CliTest):
 
     # ---- numbers of ranks
     def test_ranks_are_bounded_wherever_they_are_given(self):
-        self.expect_error(2, "data_parallel(10000000):2: expected a mesh of at most 131072 ranks, found dp = 10000000",
+        self.expect_error(2, "data_parallel(10000000):2: expected a mesh of at most 1048576 ranks, found dp = 10000000",
                           "inspect", MODEL, "--plan", "data_parallel(10000000)")
-        plan = self.write("plan.toml", "mesh = { dp = 512, tp = 512 }\n")
-        self.expect_error(2, f"{plan}:1: expected a mesh of at most 131072 ranks, found tp = 512 times 512", "inspect", MODEL,
+        plan = self.write("plan.toml", "mesh = { dp = 2048, tp = 2048 }\n")
+        self.expect_error(2, f"{plan}:1: expected a mesh of at most 1048576 ranks, found tp = 2048 times 2048", "inspect", MODEL,
                           "--plan", plan)
-        self.expect_error(2, "cluster 'dgx-a100:16385': expected a number of nodes from 1 to 16384 after ':', found '16385'",
-                          "inspect", "dgx-a100:16385")
-        self.expect_error(2, "cluster 'local:131073': expected a number of ranks from 1 to 131072 after ':', found '131073'",
-                          "inspect", "local:131073")
+        self.expect_error(2, "cluster 'dgx-a100:131073': expected a number of nodes from 1 to 131072 after ':', found '131073'",
+                          "inspect", "dgx-a100:131073")
+        self.expect_error(2, "cluster 'local:1048577': expected a number of ranks from 1 to 1048576 after ':', found '1048577'",
+                          "inspect", "local:1048577")
         cluster = self.write("c.toml", 'name = "c"\n[[part]]\nlike = "dgx-a100"\nnodes = 9000000000000000000\n')
-        self.expect_error(2, f"{cluster}:2: expected a cluster of at most 131072 devices, found 9000000000000000000 nodes of 8 "
+        self.expect_error(2, f"{cluster}:2: expected a cluster of at most 1048576 devices, found 9000000000000000000 nodes of 8 "
                           "devices", "inspect", cluster)
-        few = "expected a number of ranks from 1 to 131072, found"
+        few = "expected a number of ranks from 1 to 1048576, found"
         self.expect_error(2, f"verify: --ranks: {few} '10000000' (tessera verify --help)",
                           "verify", MODEL, "--plan", "serial", "--ranks", "10000000")
         self.expect_error(2, f"train: --ranks: {few} '0' (tessera train --help)", "train", "run.toml", "--ranks", "0")
         self.expect_error(2, f"launch: --ranks: {few} '99999999999999999999' (tessera launch --help)",
                           "launch", "run.toml", "-n", "99999999999999999999")
-        self.expect_error(2, f"export: --ranks: {few} '131073' (tessera export --help)", "export", MODEL, "--from", "job.sh",
-                          "--ranks", "131073", "--to", "megatron")
-        self.expect_error(2, f"profile: --ranks: {few} '131073' (tessera profile --help)", "profile", "--ranks", "2,131073")
+        self.expect_error(2, f"export: --ranks: {few} '1048577' (tessera export --help)", "export", MODEL, "--from", "job.sh",
+                          "--ranks", "1048577", "--to", "megatron")
+        self.expect_error(2, f"profile: --ranks: {few} '1048577' (tessera profile --help)", "profile", "--ranks", "2,1048577")
 
     def test_every_recipe_refuses_ten_million_ranks_in_one_line(self):
         recipes = json.loads(self.expect_text("plan", "--list", "--json"))["recipes"]
