@@ -71,6 +71,16 @@ BENCHMARK_CAPTURE(from_text, gpt3_on_1024, kGpt3, kGpt3Plan, "dgx-a100:128", 153
 BENCHMARK_CAPTURE(from_text, gpt3_on_16384, kGpt3,
                   "megatron(tp=8,pp=16,dp=128,zero=1,micro_batches=64)", "dgx-a100:2048", 16384)
     ->Unit(benchmark::kMillisecond);
+// Growth: replicas, shards over all replicas, and micro-batches (docs/results/planning-speed.md).
+BENCHMARK_CAPTURE(from_text, gpt3_on_1048576, kGpt3,
+                  "megatron(tp=8,pp=16,dp=8192,micro_batches=64)", "dgx-h100:131072", 524288)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(from_text, gpt3_on_1048576_in_shards, kGpt3,
+                  "megatron(tp=8,pp=16,dp=8192,zero=1,micro_batches=64)", "dgx-h100:131072", 524288)
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(from_text, gpt3_of_4096_micro_batches, kGpt3,
+                  "megatron(tp=8,pp=16,dp=8,zero=1,micro_batches=4096)", "dgx-h100:128", 32768)
+    ->Unit(benchmark::kMillisecond);
 // MLPerf's recommender on the 16 nodes of ZionEX (docs/theory/zionex-dlrm.md, section 2), its large
 // tables cut by rows inside nodes.
 BENCHMARK_CAPTURE(from_text, dlrm_on_128,

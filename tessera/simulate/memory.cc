@@ -172,6 +172,8 @@ class Emulation {
       allocator_.free(std::exchange(address_[instance], kNone));
     }
   }
+  // Returns whether the runs are left out, so that beginnings and ends change nothing.
+  bool is_settled() const { return settled_; }
   int64_t peak_reserved() const { return allocator_.peak_reserved_bytes(); }
 
  private:
@@ -240,7 +242,8 @@ class Replay {
         emulation->next_run(!step.block.once() && !last,
                             [this](size_t instance) { return lives(instance); });
       }
-      if (!run_block(r, step, emulation, until)) return;
+      const bool emulates = emulation != nullptr && !emulation->is_settled();
+      if (!run_block(r, step, emulates ? emulation : nullptr, until)) return;
     }
   }
 
@@ -308,9 +311,9 @@ class Replay {
     const auto& [first, last] = ends_.at(step.block);
     const Variant variant{step.block, step.micro_batch == first, step.micro_batch == last};
     const std::vector<Change>& changes = changes_.of(variant);
-    const bool only_sizes =
-        emulation == nullptr && events_.empty() && !times_.details && !until && !step.block.once();
-    KnownRun* known = only_sizes ? &known_run(variant, changes) : nullptr;
+    const bool may_repeat =
+        emulation == nullptr && events_.empty() && !until && !step.block.once();
+    KnownRun* known = may_repeat ? &known_run(variant, changes) : nullptr;
     if (known != nullptr && repeat(*known, r, step, changes)) return true;
     const int64_t before = live_;
     const auto events = events_.find({step.block, step.micro_batch});
@@ -396,16 +399,22 @@ class Replay {
     }
     living_.write(known.touches, step.micro_batch, known.left);
     const Effect& effect = known.effect;
+    const auto [start, stop] = span_of(r);
+    const size_t instructions = program_.block(step.block).size();
+    const double most_at =
+        effect.most > 0 ? RunClock(start, stop, instructions, nullptr).at(changes[effect.most_at])
+                        : start;
     if (live_ + effect.most > peak_) {
-      const auto [start, stop] = span_of(r);
-      const size_t instructions = program_.block(step.block).size();
       peak_ = live_ + effect.most;
-      peak_time_ = RunClock(start, stop, instructions, nullptr).at(changes[effect.most_at]);
+      peak_time_ = most_at;
       peak_run_ = r;
       peak_share_ = share_of(changes[effect.most_at], instructions);
       peak_change_ = done_ + effect.most_at + 1;
     }
+    sample(start);
+    sample(most_at, live_ + effect.most);
     live_ += effect.adds;
+    sample(stop);
     done_ += changes.size();
     return true;
   }
@@ -433,7 +442,7 @@ class Replay {
   BlockChanges& changes_;
   const MemoryTimes& times_;
   LivingCopies living_;
-  std::map<Variant, KnownRun> known_runs_;  // used only if nothing but sizes is asked for
+  std::map<Variant, KnownRun> known_runs_;  // used only without events and emulation
   LivingCopies::Mask scratch_mask_;
   std::vector<size_t> first_instance_;         // by buffer: the instance of its slot 0
   std::vector<size_t> buffer_of_;              // by instance
