@@ -10,7 +10,7 @@
 #include "tessera/base/check.h"
 #include "tessera/graph/pieces.h"
 #include "tessera/runtime/device/host_copies.h"
-#include "tessera/runtime/forward_part.h"
+#include "tessera/runtime/evaluated_part.h"
 #include "tessera/runtime/initialise.h"
 #include "tessera/runtime/rank_step.h"
 
@@ -91,7 +91,7 @@ void RankExecutor::run_step(int64_t step, const LoadFunction& load) {
 
 void RankExecutor::evaluate(int64_t step, const LoadFunction& load, const Observation* observed) {
   const std::vector<std::vector<float>> saved = residuals();
-  if (impl_->of_forward.empty()) impl_->of_forward = forward_part(impl_->program, impl_->graph);
+  if (impl_->of_forward.empty()) impl_->of_forward = evaluated_part(impl_->program, impl_->graph);
   impl_->load = &load;
   // An evaluation has batches of its own, so the results that were made ahead for the next training
   // step are saved here and written back after the evaluation.

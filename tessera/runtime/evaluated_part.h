@@ -17,6 +17,6 @@ namespace tessera {
 //
 // An evaluation runs these instructions in the same order as the step. So no value lives longer than
 // in the step, and the evaluation needs no other offsets of buffers.
-ByBlock<std::vector<bool>> forward_part(const Program& program, const Graph& graph);
+ByBlock<std::vector<bool>> evaluated_part(const Program& program, const Graph& graph);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-#include "tessera/runtime/forward_part.h"
+#include "tessera/runtime/evaluated_part.h"
 
 #include <algorithm>
 
@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-ByBlock<std::vector<bool>> forward_part(const Program& program, const Graph& graph) {
+ByBlock<std::vector<bool>> evaluated_part(const Program& program, const Graph& graph) {
   ByBlock<std::vector<bool>> part;
   const std::vector<bool> of_next_step = made_ahead(graph);
   const auto works_ahead = [&](OpId op) {
