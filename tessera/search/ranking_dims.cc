@@ -3,7 +3,7 @@
 #include <set>
 #include <utility>
 
-#include "tessera/search/infinity.h"
+#include "tessera/base/infinity.h"
 #include "tessera/search/question.h"
 #include "tessera/search/ranking.h"
 

@@ -42,7 +42,7 @@ std::vector<bool> routed_tensors(const Graph& graph) {
   return routed;
 }
 
-struct Shared {  // what the outlines of all players share
+struct AllPlayers {  // what the outlines of all players share
   const Lowered& lowered;
   const Cluster& cluster;
   NodeSharing& sharing;
@@ -92,7 +92,7 @@ struct Shared {  // what the outlines of all players share
   }
 };
 
-void count_crossings(Shared& shared) {
+void count_crossings(AllPlayers& shared) {
   for (size_t c = 0; c < shared.out.classes.all.size(); ++c) {
     const auto me = static_cast<int32_t>(c);
     const Program& program = shared.program(c);
@@ -112,7 +112,7 @@ void count_crossings(Shared& shared) {
 
 class PlayerOutline {
  public:
-  PlayerOutline(Shared& shared, int32_t me)
+  PlayerOutline(AllPlayers& shared, int32_t me)
       : shared_(shared),
         me_(me),
         program_(shared.program(static_cast<size_t>(me))),
@@ -578,7 +578,7 @@ class PlayerOutline {
   void add(const Instruction&, const Load&) {}
   void add(const Instruction&, const Free&) {}
 
-  Shared& shared_;
+  AllPlayers& shared_;
   int32_t me_;
   const Program& program_;
   const Graph& graph_;
@@ -630,7 +630,7 @@ Result<Outline> make_outline(Lowered& lowered, const Cluster& cluster,
   TESSERA_TRY(out.classes, make_classes(lowered, cluster, fold_of(options, noisy), alone, sharing,
                                         options.may_play));
   out.play.micro_batches = lowering.plan().plan.micro_batches;
-  Shared shared{lowered, cluster, sharing, options, out, Works(out.works)};
+  AllPlayers shared{lowered, cluster, sharing, options, out, Works(out.works)};
   shared.known_label("", "");
   count_crossings(shared);
   for (size_t c = 0; c < out.classes.all.size(); ++c) {
