@@ -368,8 +368,8 @@ class Instantiation {
     if (body.named) issue.named = named_rows(*body.named, group);
     if (body.classify) {
       const Transfer& first = issue.transfers[0];
-      issue.kind = in_.boxes->class_of(
-          {issue.kind, issue.combiner, issue.dtype, first.hold, first.need});
+      issue.kind =
+          in_.boxes->class_of({issue.kind, issue.combiner, issue.dtype, first.hold, first.need});
     }
     const TensorId first = issue.transfers[0].tensor;
     compress(issue, body.classify

@@ -51,7 +51,7 @@ struct Lowering::Impl {
   void tell_peers_apart(std::vector<RankClass>& classes, std::vector<int32_t>& of_rank) const;
   std::vector<RankClass> roles(std::vector<int32_t>& of_rank) const;
   InstantiateInput input() const {
-    return {graph.get(),      &plan, &analysis.ops, &texts, &micro_batch_sizes,
+    return {graph.get(),      &plan,  &analysis.ops, &texts, &micro_batch_sizes,
             micro_batch_size, larger, &boxes};
   }
 };
@@ -403,7 +403,7 @@ struct AlikeCoordinates {
 };
 
 // Finds alike coordinates on the axes of a mesh: they give equal sizes whatever the other
-// coordinates are. Of an axis that was looked at before only one coordinate of each set is tried,
+// coordinates are. On an axis that was looked at before, only one coordinate of each set is tried,
 // because the others give the same sizes.
 class AlikeOnAxes {
  public:
@@ -473,8 +473,8 @@ class AlikeOnAxes {
     std::set<int64_t> starts{0};  // of runs of coordinates with equal sizes
     for (const Varying* what : here) {
       if (size == 1) break;
-      add_changes(*what, axis, 0, profile(*what, axis, 0), size - 1,
-                  profile(*what, axis, size - 1), starts);
+      add_changes(*what, axis, 0, profile(*what, axis, 0), size - 1, profile(*what, axis, size - 1),
+                  starts);
     }
     if (starts.size() == 1) {
       alike.sets = {{0, size}};
@@ -689,8 +689,8 @@ void Lowering::Impl::add_roles(PlaceId place, std::vector<RankClass>& out,
     for (const Varying& what : varying) sizes.push_back(what.sizes(coordinates));
     const auto [it, fresh] = known.try_emplace(std::move(sizes), out.size());
     if (fresh) {
-      out.push_back({plan.places[place.index()].stages,
-                     static_cast<int>(mesh.rank_at(coordinates)), 0});
+      out.push_back(
+          {plan.places[place.index()].stages, static_cast<int>(mesh.rank_at(coordinates)), 0});
     }
     out[it->second].ranks += ranks;
     role[product] = static_cast<int32_t>(it->second);

@@ -57,7 +57,8 @@ SharedBoxes MemberBoxes::of(Group& group, const Region& region, const std::vecto
   SharedBoxes boxes(boxes_of(group, region, shape));
   const size_t number = number_of(boxes);
   const auto [begin, end] = lists_.equal_range(number);
-  const auto equal = std::find_if(begin, end, [&](const auto& list) { return list.second == boxes; });
+  const auto equal =
+      std::find_if(begin, end, [&](const auto& list) { return list.second == boxes; });
   if (equal != end) {
     boxes = equal->second;
   } else {

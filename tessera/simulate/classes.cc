@@ -333,9 +333,9 @@ const GroupPlacement& NodeSharing::placement(PlaceId place, const std::vector<st
   }
   const auto [it, fresh] = placements_.try_emplace({place, names, mesh.rank_at(first)});
   if (fresh) {
-    it->second = place_group(*cluster_, devices_->devices_of(mesh.group(first, axes)),
-                             groups_a_node(names, slice.members(mesh, first, axes)),
-                             nodes_with(names));
+    it->second =
+        place_group(*cluster_, devices_->devices_of(mesh.group(first, axes)),
+                    groups_a_node(names, slice.members(mesh, first, axes)), nodes_with(names));
   }
   return it->second;
 }
@@ -429,8 +429,8 @@ Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, RankFold 
   }
   if (fold == RankFold::kExact) {
     const std::vector<GroupSet> sets = group_sets(*lowered.lowering, lowered.programs);
-    for (bool first = true; refine(slice, colours, role, sets, peers, sharing, cluster,
-                                   lowered.devices, first);)
+    for (bool first = true;
+         refine(slice, colours, role, sets, peers, sharing, cluster, lowered.devices, first);)
       first = false;
   }
   std::map<int32_t, int32_t> index;  // colour -> class; classes are in the order of lowest ranks

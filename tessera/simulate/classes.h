@@ -1,8 +1,8 @@
 // Classes of ranks that are played as one rank. The ranks of a class have equal programs except for
 // origins, groups and peers (Lowering::roles) and run on equal devices. Their groups are spread
 // over the nodes of the machine alike and have members of the same classes. Classes are split until
-// all this holds (colour refinement). Therefore all ranks of a class take the same time. Of a regular
-// plan only the ranks that stand for others (rank_slice.h) are looked at.
+// all this holds (colour refinement). Therefore all ranks of a class take the same time. For a
+// regular plan, only the ranks that stand for others (rank_slice.h) are looked at.
 #pragma once
 
 #include <cstdint>

@@ -311,8 +311,7 @@ class Replay {
     const auto& [first, last] = ends_.at(step.block);
     const Variant variant{step.block, step.micro_batch == first, step.micro_batch == last};
     const std::vector<Change>& changes = changes_.of(variant);
-    const bool may_repeat =
-        emulation == nullptr && events_.empty() && !until && !step.block.once();
+    const bool may_repeat = emulation == nullptr && events_.empty() && !until && !step.block.once();
     KnownRun* known = may_repeat ? &known_run(variant, changes) : nullptr;
     if (known != nullptr && repeat(*known, r, step, changes)) return true;
     const int64_t before = live_;

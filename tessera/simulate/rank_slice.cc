@@ -110,7 +110,8 @@ RankSlice::RankSlice(const ResolvedPlan& plan, const std::vector<int32_t>& roles
 // or each value of the digit has whole ones.
 bool RankSlice::find_digits(const ResolvedPlan& plan, const RankDevices& devices,
                             const Cluster& cluster, const std::vector<bool>& moved) {
-  const bool several = std::ranges::any_of(plan.rows, [](const auto& row) { return row.size() > 1; });
+  const bool several =
+      std::ranges::any_of(plan.rows, [](const auto& row) { return row.size() > 1; });
   const auto blocks = blocks_of(cluster);
   if (several || !blocks) return false;
   const auto axes = axes_of(plan, devices, moved);

@@ -6,8 +6,8 @@
 // and those with the value 0 stand for the others.
 //
 // Digits are found of a plan whose meshes are equal and together number the ranks, on a cluster of
-// one part with tiers, if the devices are in the order of some of these axes. Of any other plan each
-// rank stands for itself.
+// one part with tiers, if the devices are in the order of some of these axes. In any other plan
+// each rank stands for itself.
 //
 //   RankSlice slice(plan, roles, devices, cluster, moved);  // dp = 8192, tp = 8 on nodes of 8 devices
 //   slice.ranks();   // {0}: it stands for 65,536 ranks

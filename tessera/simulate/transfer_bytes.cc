@@ -47,9 +47,7 @@ TransferBytes::Key TransferBytes::key_of(const Issue& issue) {
   }
   if (!issue.named) return key;
   key.push_back(issue.named->most);
-  const auto add = [&key](const Interval& rows) {
-    key.insert(key.end(), {rows.begin, rows.size});
-  };
+  const auto add = [&key](const Interval& rows) { key.insert(key.end(), {rows.begin, rows.size}); };
   std::ranges::for_each(issue.named->rows, add);
   std::ranges::for_each(issue.named->ids[0].box.dims, add);
   key.insert(key.end(), issue.named->counted.begin(), issue.named->counted.end());
@@ -73,7 +71,8 @@ bool TransferBytes::lie_apart(const SharedBoxes& boxes) {
     for (const Box& box : boxes) {
       if (!box.empty()) some.push_back(&box);
     }
-    if (!std::is_sorted(some.begin(), some.end(), before)) std::sort(some.begin(), some.end(), before);
+    if (!std::is_sorted(some.begin(), some.end(), before))
+      std::sort(some.begin(), some.end(), before);
     known.apart = are_apart(some, 0);
   }
   return *known.apart;
@@ -82,8 +81,7 @@ bool TransferBytes::lie_apart(const SharedBoxes& boxes) {
 // Returns the number of elements that each of `boxes` has in common with the first of `with`,
 // added up over the boxes.
 int64_t TransferBytes::common(const SharedBoxes& boxes, const SharedBoxes& with) {
-  const auto [known, fresh] =
-      common_.try_emplace({boxes.list().data(), with.list().data()}, 0);
+  const auto [known, fresh] = common_.try_emplace({boxes.list().data(), with.list().data()}, 0);
   for (size_t i = 0; fresh && i < boxes.size(); ++i)
     known->second += intersect(boxes[i], with.front()).volume();
   return known->second;
@@ -110,12 +108,11 @@ std::optional<int64_t> TransferBytes::elements(const Issue& issue, const Transfe
 std::optional<int64_t> TransferBytes::regular_bytes(const Issue& issue, size_t member) {
   if (issue.codec || issue.named) return std::nullopt;
   // An all-reduce whose members hold and need the same is done in chunks (redistribution.h).
-  const bool chunked =
-      issue.kind == CollectiveKind::kAllReduce && issue.combiner &&
-      std::ranges::all_of(issue.transfers, [&](const Transfer& transfer) {
-        return facts(transfer.hold).equal && facts(transfer.need).equal &&
-               transfer.hold.front() == transfer.need.front();
-      });
+  const bool chunked = issue.kind == CollectiveKind::kAllReduce && issue.combiner &&
+                       std::ranges::all_of(issue.transfers, [&](const Transfer& transfer) {
+                         return facts(transfer.hold).equal && facts(transfer.need).equal &&
+                                transfer.hold.front() == transfer.need.front();
+                       });
   int64_t sum = 0;
   for (const Transfer& transfer : issue.transfers) {
     if (!chunked) {
@@ -126,11 +123,9 @@ std::optional<int64_t> TransferBytes::regular_bytes(const Issue& issue, size_t m
     }
     const Box& box = transfer.hold.front();
     const auto members = static_cast<int64_t>(transfer.hold.size());
-    const bool triples =
-        issue.combiner == Combiner::kMoments && box.rank() > 0 && !box.empty();
+    const bool triples = issue.combiner == Combiner::kMoments && box.rank() > 0 && !box.empty();
     const int64_t unit = triples ? box.dims.back().size : 1, units = box.volume() / unit;
-    const int64_t chunk =
-        split_interval({0, units}, members, static_cast<int64_t>(member)).size;
+    const int64_t chunk = split_interval({0, units}, members, static_cast<int64_t>(member)).size;
     sum += (units - chunk + (members - 1) * chunk) * unit;
   }
   return sum * dtype_bytes(issue.dtype);

@@ -15,9 +15,7 @@ using Boxes = std::vector<Box>;
 
 class Transfers : public testing::Test {
  protected:
-  int64_t any(int64_t end) {
-    return static_cast<int64_t>(random_() % static_cast<uint64_t>(end));
-  }
+  int64_t any(int64_t end) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(end)); }
   // Returns boxes of an array of two dims: all equal, cut (perhaps unevenly, perhaps along both
   // dims), only one that is not empty, or anything.
   SharedBoxes boxes(int64_t members) {
@@ -74,10 +72,10 @@ TEST_F(Transfers, send_what_is_added_up_over_members) {
       busiest = std::max({busiest, sent, taken * dtype_bytes(made.dtype)});
     }
     const int64_t exchanged = members > 1 ? busiest * members / (members - 1) : 0;
-    EXPECT_EQ(bytes.whole(made),
-              made.kind == CollectiveKind::kExchange    ? exchanged
-              : made.kind == CollectiveKind::kAllGather ? needed * dtype_bytes(made.dtype)
-                                                        : held * dtype_bytes(made.dtype));
+    EXPECT_EQ(bytes.whole(made), made.kind == CollectiveKind::kExchange ? exchanged
+                                 : made.kind == CollectiveKind::kAllGather
+                                     ? needed * dtype_bytes(made.dtype)
+                                     : held * dtype_bytes(made.dtype));
   }
 }
 

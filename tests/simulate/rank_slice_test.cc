@@ -32,8 +32,8 @@ Cluster drawn_cluster(Draw& draw, int64_t devices) {
   cluster.tiers.clear();
   for (int64_t tiers = draw.of({0, 1, 2, 2}); tiers > 0; --tiers) {
     const bool last = tiers == 1;
-    cluster.tiers.push_back({last ? 0 : draw.of({2, 3, 4, 8}),
-                             static_cast<double>(draw.of({1, 1, 2})), 1e-6});
+    cluster.tiers.push_back(
+        {last ? 0 : draw.of({2, 3, 4, 8}), static_cast<double>(draw.of({1, 1, 2})), 1e-6});
   }
   return cluster;
 }
@@ -66,8 +66,7 @@ struct Drawn {
 Drawn drawn_plan(Draw& draw) {
   const int64_t tp = draw.of({1, 2, 3, 6}), dp = draw.of({1, 2, 3, 4, 6, 8, 12, 16});
   const int64_t pp = draw.of({1, 2, 4}), micro_batches = draw.of({1, 2, 4});
-  if (draw.of({0, 0, 1}) == 1 && dp > 1)
-    return {fmt::format("fsdp({})", dp), 2 * dp, {dp}};
+  if (draw.of({0, 0, 1}) == 1 && dp > 1) return {fmt::format("fsdp({})", dp), 2 * dp, {dp}};
   return {fmt::format("megatron(tp={},pp={},dp={},micro_batches={},zero={})", tp, pp, dp,
                       micro_batches, dp > 1 ? draw.of({0, 1, 2, 3}) : 0),
           dp * micro_batches * 2,
@@ -90,10 +89,10 @@ TEST(RankSlice, has_the_classes_of_all_ranks) {
   int shorter = 0, tried = 0;
   for (int i = 0; i < 150; ++i) {
     const Drawn drawn = drawn_plan(draw);
-    const auto compiled = compiler.compile(
-        {fmt::format("gpt:layers=4,hidden={},heads=6,seq=12,vocab={}", draw.of({24, 36, 60}),
-                     draw.of({48, 50, 97})),
-         drawn.plan, drawn.batch});
+    const auto compiled =
+        compiler.compile({fmt::format("gpt:layers=4,hidden={},heads=6,seq=12,vocab={}",
+                                      draw.of({24, 36, 60}), draw.of({48, 50, 97})),
+                          drawn.plan, drawn.batch});
     if (!compiled) continue;
     const Lowering& lowering = *compiled->lowering;
     SCOPED_TRACE(drawn.plan);
@@ -102,8 +101,7 @@ TEST(RankSlice, has_the_classes_of_all_ranks) {
     lowered.devices = drawn_order(draw, drawn.sizes);
     NodeSharing sharing(lowering.plan(), lowered.devices, cluster);
     NodeSharing of_all(lowering.plan(), lowered.devices, cluster);
-    const Classes found =
-        make_classes(lowered, cluster, RankFold::kExact, {}, sharing).value();
+    const Classes found = make_classes(lowered, cluster, RankFold::kExact, {}, sharing).value();
     // With a slow device, which no rank has here, each rank stands for itself.
     const Classes all = make_classes(lowered, cluster, RankFold::kExact, {-1}, of_all).value();
     EXPECT_EQ(described(found), described(all));
