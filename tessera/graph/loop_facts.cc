@@ -232,8 +232,8 @@ bool LoopFacts::reads_rows(const Op& op, size_t i) const {
          need(op, i) == Need{Part::kPiece, 0};
 }
 
-// If only ops of the loop look up rows of a parameter's copy in another dtype, adds the op that
-// makes the copy to the loop, so that the table is converted piece by piece.
+// Adds the op that makes a parameter's copy in another dtype to the loop, if only ops of the loop
+// look up rows of the copy. So the table is converted piece by piece.
 void LoopFacts::take_in_copies_of_tables() {
   // By tensor; computed when the first such copy is found.
   std::vector<std::vector<OpId>> readers;

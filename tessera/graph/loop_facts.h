@@ -1,4 +1,4 @@
-// What must be known of a time loop before its ops are written out (unroll.cc): which ops are in it,
+// `LoopFacts` are what is known of a time loop before its ops are written out (unroll.cc): its ops,
 // which part of each operand a step reads, how long the pieces are, and which tensors are needed as a
 // whole. Private to tessera/graph.
 //

@@ -28,7 +28,7 @@ class BlockTimes {
   bool overlapping() const { return overlapping_; }
   // Returns whether block `late` runs after block `early` in every micro-batch.
   bool runs_behind(size_t late, size_t early) const { return runs_behind_[late][early]; }
-  // The block's first and last run, as positions in the schedule.
+  // Returns the block's first, or last, run as a position in the schedule.
   int64_t first_run(size_t block) const { return first_run_[block]; }
   int64_t last_run(size_t block) const { return last_run_[block]; }
   // Returns the smallest number of slots with which micro-batches that are between blocks `first`
@@ -77,8 +77,8 @@ class BufferTouches {
 
   // Returns the first block that, in every micro-batch, comes after or has the buffer's last use.
   size_t free_block(const BufferTouch& touch) const;
-  // For a buffer that lives for the step: `begins_in` returns the first run of the block that touches
-  // the buffer, and `ends_in` the last one, as positions in the schedule.
+  // Returns the first run of the block (`ends_in`: the last one) that touches the buffer, as a
+  // position in the schedule. The buffer lives for the step.
   int64_t begins_in(const BufferTouch& touch, size_t block) const;
   int64_t ends_in(const BufferTouch& touch, size_t block) const;
   // Returns the block that touches the buffer last in the step.

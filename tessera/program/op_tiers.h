@@ -29,7 +29,7 @@ StagedPart part_of(const TextView& view, Tier tier);
 
 class OpTiers {
  public:
-  // All arguments outlive the object. The text may change meanwhile.
+  // Keeps references to all arguments. The text may change meanwhile.
   OpTiers(const PlaceText& text, const Graph& graph, const ResolvedPlan& plan)
       : text_(text), graph_(graph), plan_(plan) {}
 

@@ -1,5 +1,6 @@
 // Place texts as text: they print and parse back, and a broken rule is named.
 #include "tessera/program/place_form.h"
+#include "tessera/program/test_place_parse.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -57,7 +57,8 @@ class ProgramForm {
       const auto* compute = std::get_if<Compute>(&x.body);
       return compute != nullptr ? compute->op : OpId();
     };
-    program_text::instruction_form(io_, x, [&] { body(x.body); }, own_op);
+    program_text::instruction_form(
+        io_, x, [&] { body(x.body); }, own_op);
   }
 
  private:
@@ -149,32 +150,33 @@ class ProgramForm {
   }
 
   void body(auto& x) {
-    const bool known =
-        io_.template alternative<Compute>("compute ", x, [&](auto& body) { compute(body); }) ||
-        io_.template alternative<Issue>("issue #", x, [&](auto& body) { issue(body); }) ||
-        io_.template alternative<Send>("send #", x, [&](auto& body) {
-          message(body, " to ");
-          coding(body.codec);
-          view_if(" residual ", body.residual);
-        }) ||
-        io_.template alternative<Recv>("recv #", x, [&](auto& body) {
-          message(body, " from ");
-          coding(body.codec);
-        }) ||
-        io_.template alternative<Wait>(
-            "wait #", x, [&](auto& body) { program_text::wait_form(io_, body); }) ||
-        io_.template alternative<Copy>("copy ", x, [&](auto& body) { copy(body); }) ||
-        io_.template alternative<Load>("load ", x, [&](auto& body) {
-          region(body);
-          io_.text(" -> ");
-          view(body.to);
-        }) ||
-        io_.template alternative<Free>("free ", x, [&](auto& body) { numbers("%", body.buffer); }) ||
-        io_.template alternative<FetchRows>("fetch_rows #", x, [&](auto& body) { fetch(body); }) ||
-        io_.template alternative<ReleaseRows>("release_rows of ", x, [&](auto& body) {
-          io_.number(body.fetch);
-          io_.set(body.changed, io_.option(" changed", body.changed));
-        });
+    const bool known = io_.template alternative<Compute>("compute ", x, [&](auto& body) {
+      compute(body);
+    }) || io_.template alternative<Issue>("issue #", x, [&](auto& body) {
+      issue(body);
+    }) || io_.template alternative<Send>("send #", x, [&](auto& body) {
+      message(body, " to ");
+      coding(body.codec);
+      view_if(" residual ", body.residual);
+    }) || io_.template alternative<Recv>("recv #", x, [&](auto& body) {
+      message(body, " from ");
+      coding(body.codec);
+    }) || io_.template alternative<Wait>("wait #", x, [&](auto& body) {
+      program_text::wait_form(io_, body);
+    }) || io_.template alternative<Copy>("copy ", x, [&](auto& body) {
+      copy(body);
+    }) || io_.template alternative<Load>("load ", x, [&](auto& body) {
+      region(body);
+      io_.text(" -> ");
+      view(body.to);
+    }) || io_.template alternative<Free>("free ", x, [&](auto& body) {
+      numbers("%", body.buffer);
+    }) || io_.template alternative<FetchRows>("fetch_rows #", x, [&](auto& body) {
+      fetch(body);
+    }) || io_.template alternative<ReleaseRows>("release_rows of ", x, [&](auto& body) {
+      io_.number(body.fetch);
+      io_.set(body.changed, io_.option(" changed", body.changed));
+    });
     if (!known) io_.unknown("instruction");
   }
 

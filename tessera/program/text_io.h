@@ -141,8 +141,7 @@ class Writer {
     return alternative<T>([](const T&) { return true; }, begin, variant, form);
   }
   template <class T, class Is, class Variant, class Form>
-  bool alternative(const Is& is, std::string_view begin, const Variant& variant,
-                   const Form& form) {
+  bool alternative(const Is& is, std::string_view begin, const Variant& variant, const Form& form) {
     const T* body = std::get_if<T>(&variant);
     if (body == nullptr || !is(*body)) return false;
     out_ += begin;

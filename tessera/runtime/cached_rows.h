@@ -20,7 +20,7 @@
 #include "tessera/graph/graph.h"
 #include "tessera/program/program.h"
 #include "tessera/runtime/copier.h"
-#include "tessera/runtime/interpreter.h"
+#include "tessera/runtime/execution.h"
 #include "tessera/runtime/kernels.h"
 #include "tessera/sparse/cache/cache_index.h"
 #include "tessera/sparse/cache/row_store.h"

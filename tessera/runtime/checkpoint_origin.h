@@ -1,4 +1,5 @@
-// What open_origin() (checkpointing.h) and the reading of weights share. Private to tessera/runtime.
+// Functions that open_origin() (checkpointing.h) shares with the reading of weights. Private to
+// tessera/runtime.
 #pragma once
 
 #include <string>

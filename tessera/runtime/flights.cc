@@ -17,7 +17,7 @@ void Flights::add(int handle, BlockRef block, When when, std::string name,
   flight.name = std::move(name);
 }
 
-void Flights::start(const Run& run, int handle, Started started) {
+void Flights::start(const StepRun& run, int handle, Started started) {
   Flight& flight = flights_.at(handle);
   Started& slot = flight.started[flight.each_run ? static_cast<size_t>(run.micro_batch) : 0];
   TESSERA_CHECK(slot.handle == comm::kNoHandle,
@@ -52,7 +52,7 @@ void Flights::wait_for_all() {
   }
 }
 
-void Flights::wait(const Run& run, const Wait& wait,
+void Flights::wait(const StepRun& run, const Wait& wait,
                    const ByBlock<std::vector<int64_t>>& micro_batches) {
   Flight& flight = flights_.at(wait.handle);
   if (run.block.once() || !flight.each_run) return wait_for_all(flight);

@@ -37,16 +37,17 @@ struct Started {
 
 class Flights {
  public:
-  // Both arguments outlive the object.
+  // Keeps references to both arguments.
   Flights(const Program& program, Copier& copier) : program_(program), copier_(copier) {}
 
   // Adds the handle of an instruction. `communicator` has its operations; null: the copier has them.
   // `stream`: of a device, which starts and awaits them; null without a device.
   void add(int handle, BlockRef block, When when, std::string name,
            comm::Communicator* communicator, device::Stream* stream);
-  void start(const Run& run, int handle, Started started);
+  void start(const StepRun& run, int handle, Started started);
   // Waits for what the wait names. `micro_batches`: as PreparedStep::micro_batches.
-  void wait(const Run& run, const Wait& wait, const ByBlock<std::vector<int64_t>>& micro_batches);
+  void wait(const StepRun& run, const Wait& wait,
+            const ByBlock<std::vector<int64_t>>& micro_batches);
   // Waits for everything; on a device, lets each stream wait for its own operations.
   void wait_for_all();
 

@@ -33,7 +33,7 @@ bool is_of_the_run(const Tensor& tensor);
 
 class HeldState {
  public:
-  // All arguments outlive the object.
+  // Keeps references to all arguments.
   HeldState(const Graph& graph, const Program& program, comm::Communicator& world)
       : origins(graph), graph_(graph), program_(program), world_(world) {}
 

@@ -142,10 +142,10 @@ void prepare_instructions(const Graph& graph, const Program& program, const Rank
   }
 }
 
-device::Connections connections_of(const Program& program, const std::vector<Run>& schedule) {
+device::Connections connections_of(const Program& program, const std::vector<StepRun>& schedule) {
   device::Connections found;
   for (const Group& group : program.groups) found.groups.push_back(group.members);
-  for (const Run& run : schedule) {
+  for (const StepRun& run : schedule) {
     for (const Instruction& instruction : program.block(run.block)) {
       if (!run.executes(instruction)) continue;
       match(

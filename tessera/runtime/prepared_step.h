@@ -1,10 +1,10 @@
-// What a rank prepares of its program before the first step, so that a step takes nothing from the
-// heap: the runs of the schedule, and for each instruction its label, the memory that it touches and
+// Preparation of a rank's program before the first step, so that a step takes nothing from the heap:
+// the runs of the schedule, and for each instruction its label, the memory that it touches and
 // its operands for communicators and loads. Kernels are prepared at their first execution and kept
 // here. Private to tessera/runtime.
 //
 //   const PreparedStep prepared = prepare_step(graph, program, memory);
-//   for (const Run& run : prepared.schedule) {
+//   for (const StepRun& run : prepared.schedule) {
 //     for (size_t i = 0; i < program.block(run.block).size(); ++i)
 //       execute(run, program.block(run.block)[i], prepared.at(run.block, i));
 //   }
@@ -26,7 +26,7 @@
 namespace tessera {
 
 // One run of a block.
-struct Run {
+struct StepRun {
   BlockRef block;
   int64_t micro_batch = 0;
   int64_t index = 0;  // number among the runs in the step of all blocks of its family
@@ -44,7 +44,7 @@ struct Run {
 
 // Returns the tag of a message in a run. It differs between micro-batches, so that their messages
 // cannot be confused.
-inline int64_t tag_in(const Run& run, int64_t tag, const Program& program) {
+inline int64_t tag_in(const StepRun& run, int64_t tag, const Program& program) {
   return tag * program.micro_batches + run.micro_batch;
 }
 
@@ -58,7 +58,7 @@ struct PreparedInstruction {
   bool varying = false;  // whether the first run sets the output and later runs add to it
   std::vector<std::optional<kernels::Kernel>> kernels;  // by variant; unset: not prepared yet
   std::vector<Copier::Job> jobs;  // by variant, for a copy with a handle; empty: not prepared yet
-  size_t variant(const Run& run) const {
+  size_t variant(const StepRun& run) const {
     return static_cast<size_t>(2 * (run.micro_batch % places) + (varying && run.first ? 1 : 0));
   }
 
@@ -71,13 +71,13 @@ struct PreparedInstruction {
   std::unique_ptr<RowExchange> exchange;              // of named rows; null: none
   // Returns the element of one of these lists that is for the run's micro-batch.
   template <class T>
-  static const T& of_run(const std::vector<T>& list, const Run& run) {
+  static const T& of_run(const std::vector<T>& list, const StepRun& run) {
     return list[static_cast<size_t>(run.micro_batch) % list.size()];
   }
 };
 
 struct PreparedStep {
-  std::vector<Run> schedule;                    // runs of a step, in order
+  std::vector<StepRun> schedule;                // runs of a step, in order
   ByBlock<std::vector<int64_t>> micro_batches;  // for each run of the family in a step
   ByBlock<std::vector<PreparedInstruction>> instructions;
   PreparedInstruction& at(BlockRef block, size_t i) { return instructions.find(block)->second[i]; }
@@ -91,7 +91,7 @@ void prepare_instructions(const Graph& graph, const Program& program, const Rank
                           PreparedStep& step);
 
 // Returns what the rank exchanges with others in a step.
-device::Connections connections_of(const Program& program, const std::vector<Run>& schedule);
+device::Connections connections_of(const Program& program, const std::vector<StepRun>& schedule);
 // Returns whether the processor computes the op, on memory of the host.
 bool on_host(const Program& program, const Compute& compute);
 // Checks that an accelerator of this name can do what the program asks for: it has no kernels but

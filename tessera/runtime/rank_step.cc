@@ -117,7 +117,7 @@ void RankStep::add_flight(BlockRef block, const Instruction& instruction) {
 void RankStep::run_step(int64_t step) {
   context.step = step;
   if (device == nullptr) {
-    for (const Run& run : prepared.schedule) run_block(run);
+    for (const StepRun& run : prepared.schedule) run_block(run);
     flights.wait_for_all();
   } else {
     run_on_streams();
@@ -127,7 +127,7 @@ void RankStep::run_step(int64_t step) {
 
 void RankStep::run_on_streams() {
   try {
-    for (const Run& run : prepared.schedule) run_block(run);
+    for (const StepRun& run : prepared.schedule) run_block(run);
     flights.wait_for_all();
     for (device::Stream* stream : {computing.get(), messaging.get(), copying.get()})
       stream->finish();
@@ -146,7 +146,7 @@ void RankStep::expect(const Status& status, const comm::Label& where) const {
                                     status.error().message)};
 }
 
-void RankStep::run_block(const Run& run) {
+void RankStep::run_block(const StepRun& run) {
   const auto& block = program.block(run.block);
   if (block.empty()) return;
   for (size_t i = 0; i < block.size(); ++i) {
@@ -168,7 +168,7 @@ void RankStep::run_block(const Run& run) {
   }
 }
 
-void RankStep::execute_timed(const Run& run, const Instruction& instruction,
+void RankStep::execute_timed(const StepRun& run, const Instruction& instruction,
                              PreparedInstruction& made, Executed* times) {
   if (times != nullptr) {
     times->start_ns = read_clock(clock);
@@ -184,7 +184,7 @@ void RankStep::execute_timed(const Run& run, const Instruction& instruction,
   }
 }
 
-void RankStep::launch(const Run& run, const Instruction& instruction, PreparedInstruction& made,
+void RankStep::launch(const StepRun& run, const Instruction& instruction, PreparedInstruction& made,
                       Executed* times) {
   const auto on = [&](device::Stream& stream) {
     launch_timed(stream, instruction, times,
@@ -228,7 +228,7 @@ void RankStep::launch_timed(device::Stream& stream, const Instruction& instructi
   if (end != nullptr) stream.stamp(*end);
 }
 
-void RankStep::launch_load(const Run& run, const Instruction& instruction, const Load& one,
+void RankStep::launch_load(const StepRun& run, const Instruction& instruction, const Load& one,
                            const PreparedInstruction& made, Executed* times) {
   const auto& [region, to] = PreparedInstruction::of_run(made.loads, run);
   if (region.empty()) return;
@@ -252,7 +252,8 @@ std::string RankStep::profile_name(const Instruction& instruction) const {
       [](const OneOf<Issue, Send, Recv> auto&) { return std::string("issue"); });
 }
 
-void RankStep::execute(const Run& run, const Instruction& instruction, PreparedInstruction& made) {
+void RankStep::execute(const StepRun& run, const Instruction& instruction,
+                       PreparedInstruction& made) {
   match(
       instruction, [&](const Compute& compute) { execute_compute(run, compute, made); },
       [&](const Issue& issue) { execute_issue(run, issue, made); },
@@ -267,7 +268,8 @@ void RankStep::execute(const Run& run, const Instruction& instruction, PreparedI
       [&](const Load& one) { execute_load(run, one, made); }, [](const Free&) {});
 }
 
-void RankStep::execute_compute(const Run& run, const Compute& compute, PreparedInstruction& made) {
+void RankStep::execute_compute(const StepRun& run, const Compute& compute,
+                               PreparedInstruction& made) {
   try {
     std::optional<Kernel>& kernel = made.kernels[made.variant(run)];
     if (!kernel) kernel = prepare_compute(run, compute);
@@ -287,20 +289,20 @@ void RankStep::execute_compute(const Run& run, const Compute& compute, PreparedI
   }
 }
 
-void RankStep::round_sums(const Run& run, const Compute& compute) const {
+void RankStep::round_sums(const StepRun& run, const Compute& compute) const {
   std::vector<Array> made;
   for (const Output& output : compute.outputs)
     made.push_back(memory.array(output.view, run.micro_batch));
   round_otherwise(graph, graph.op(compute.op), made, options.roundings, context.step);
 }
 
-Box RankStep::box_of(const Run& run, const Compute& compute) const {
+Box RankStep::box_of(const StepRun& run, const Compute& compute) const {
   return at_micro_batch(program, compute.box,
                         micro_batch_dim_of(program, graph.op(compute.op).annotation),
                         run.micro_batch);
 }
 
-void RankStep::show(const Run& run, const Compute& compute) const {
+void RankStep::show(const StepRun& run, const Compute& compute) const {
   std::vector<Array> inputs;
   std::vector<std::vector<std::byte>> copies;  // of an accelerator's memory
   for (const View& view : compute.inputs) {
@@ -320,7 +322,7 @@ Array RankStep::host_array(std::vector<std::byte>& memory, DType dtype,
   return Array::contiguous(memory.data(), dtype, std::move(shape));
 }
 
-Kernel RankStep::prepare_compute(const Run& run, const Compute& compute) {
+Kernel RankStep::prepare_compute(const StepRun& run, const Compute& compute) {
   const Op& op = graph.op(compute.op);
   kernels::KernelCall call;
   call.op = &op;
@@ -341,7 +343,8 @@ Kernel RankStep::prepare_compute(const Run& run, const Compute& compute) {
   };
 }
 
-void RankStep::execute_fetch(const Run& run, const FetchRows& fetch, PreparedInstruction& made) {
+void RankStep::execute_fetch(const StepRun& run, const FetchRows& fetch,
+                             PreparedInstruction& made) {
   std::vector<Array> ids;
   for (const RowIds& one : fetch.ids) {
     if (one.view) ids.push_back(memory.array(*one.view, run.micro_batch));
@@ -357,7 +360,7 @@ float* RankStep::residual_of(const std::optional<View>& view, device::HostCopies
   return view ? reinterpret_cast<float*>(copies.write(memory.array(*view, 0)).data) : nullptr;
 }
 
-void RankStep::execute_issue(const Run& run, const Issue& issue, PreparedInstruction& made) {
+void RankStep::execute_issue(const StepRun& run, const Issue& issue, PreparedInstruction& made) {
   const comm::Label& label = made.label;
   const std::vector<comm::Item>& items = PreparedInstruction::of_run(made.items, run);
   if (issue.codec) {
@@ -379,7 +382,7 @@ void RankStep::execute_issue(const Run& run, const Issue& issue, PreparedInstruc
                 {communicator->issue(groups[static_cast<size_t>(issue.group)], items, label)});
 }
 
-void RankStep::exchange_rows(const Run& run, const Issue& issue, PreparedInstruction& made) {
+void RankStep::exchange_rows(const StepRun& run, const Issue& issue, PreparedInstruction& made) {
   RowExchange& exchange = *made.exchange;
   device::HostCopies copies = memory.host_copies();
   std::vector<Array> ids;
@@ -394,7 +397,7 @@ void RankStep::exchange_rows(const Run& run, const Issue& issue, PreparedInstruc
   flights.start(run, issue.handle, {started, nullptr, std::move(copies), &exchange});
 }
 
-void RankStep::execute_send(const Run& run, const Send& send, PreparedInstruction& made) {
+void RankStep::execute_send(const StepRun& run, const Send& send, PreparedInstruction& made) {
   const DType dtype = program.buffer(send.view.buffer).dtype;
   if (send.codec) {
     auto call = std::make_unique<comm::CodedCall>();
@@ -411,7 +414,7 @@ void RankStep::execute_send(const Run& run, const Send& send, PreparedInstructio
                                 PreparedInstruction::of_run(made.views, run), made.label)});
 }
 
-void RankStep::execute_receive(const Run& run, const Recv& receive, PreparedInstruction& made) {
+void RankStep::execute_receive(const StepRun& run, const Recv& receive, PreparedInstruction& made) {
   const DType dtype = program.buffer(receive.view.buffer).dtype;
   if (receive.codec) {
     auto call = std::make_unique<comm::CodedCall>();
@@ -428,7 +431,7 @@ void RankStep::execute_receive(const Run& run, const Recv& receive, PreparedInst
                                 PreparedInstruction::of_run(made.views, run), made.label)});
 }
 
-void RankStep::submit_copy(const Run& run, const Copy& copy, PreparedInstruction& made) {
+void RankStep::submit_copy(const StepRun& run, const Copy& copy, PreparedInstruction& made) {
   Copier::Job& job = made.jobs[made.variant(run)];
   if (!job) {
     const comm::Label& label = made.label;
@@ -462,7 +465,7 @@ Copier::Job RankStep::prepare_move(const TierArray& from, const TierArray& to, b
   };
 }
 
-void RankStep::execute_copy(const Run& run, const Copy& copy, PreparedInstruction& made) {
+void RankStep::execute_copy(const StepRun& run, const Copy& copy, PreparedInstruction& made) {
   if (copy.handle >= 0) return submit_copy(run, copy, made);
   std::optional<Kernel>& kernel = made.kernels[made.variant(run)];
   if (!kernel) {
@@ -474,7 +477,7 @@ void RankStep::execute_copy(const Run& run, const Copy& copy, PreparedInstructio
   if (*kernel) (*kernel)();
 }
 
-void RankStep::execute_load(const Run& run, const Load& one, PreparedInstruction& made) {
+void RankStep::execute_load(const StepRun& run, const Load& one, PreparedInstruction& made) {
   const auto& [region, to] = PreparedInstruction::of_run(made.loads, run);
   if (!region.empty()) load_values(one, region, to);
 }

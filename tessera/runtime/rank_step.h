@@ -26,8 +26,8 @@
 #include "tessera/runtime/cached_tables.h"
 #include "tessera/runtime/copier.h"
 #include "tessera/runtime/device/device.h"
+#include "tessera/runtime/execution.h"
 #include "tessera/runtime/flights.h"
-#include "tessera/runtime/interpreter.h"
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/prepared_step.h"
 #include "tessera/runtime/rank_memory.h"
@@ -55,7 +55,8 @@ class RankStep {
   // Executes the part of the program that works ahead for step `step`, on the inputs that `load`
   // gives, so that the step finds its results.
   void fill_ahead(int64_t step);
-  // Does what touches the memory of the device tier, where that may be done, and waits for it.
+  // Calls work(), which touches the memory of the device tier, where that may be done, and waits for
+  // it.
   void on_device(const std::function<void()>& work) const;
   // Calls f with the view of each residual, in the order of the program.
   template <class F>
@@ -115,46 +116,46 @@ class RankStep {
   // other ranks, since a stream of messages may be waiting for them.
   void run_on_streams();
   void expect(const Status& status, const comm::Label& where) const;
-  void run_block(const Run& run);
-  void execute_timed(const Run& run, const Instruction& instruction, PreparedInstruction& made,
+  void run_block(const StepRun& run);
+  void execute_timed(const StepRun& run, const Instruction& instruction, PreparedInstruction& made,
                      Executed* times);
   // Gives an instruction to the stream of the device that executes it. An operation that is issued
   // waits for the computations in front of it, and computations wait where the program waits; there
   // is no other order between streams.
-  void launch(const Run& run, const Instruction& instruction, PreparedInstruction& made,
+  void launch(const StepRun& run, const Instruction& instruction, PreparedInstruction& made,
               Executed* times);
   // Gives work to a stream, with the times at which the stream begins and ends it if they are wanted.
   void launch_timed(device::Stream& stream, const Instruction& instruction, Executed* times,
                     std::function<void()> work);
   // Loads an input into memory of the host, from where the device takes it.
-  void launch_load(const Run& run, const Instruction& instruction, const Load& one,
+  void launch_load(const StepRun& run, const Instruction& instruction, const Load& one,
                    const PreparedInstruction& made, Executed* times);
   std::string profile_name(const Instruction& instruction) const;
-  void execute(const Run& run, const Instruction& instruction, PreparedInstruction& made);
-  void execute_compute(const Run& run, const Compute& compute, PreparedInstruction& made);
-  void round_sums(const Run& run, const Compute& compute) const;
-  Box box_of(const Run& run, const Compute& compute) const;
-  void show(const Run& run, const Compute& compute) const;
+  void execute(const StepRun& run, const Instruction& instruction, PreparedInstruction& made);
+  void execute_compute(const StepRun& run, const Compute& compute, PreparedInstruction& made);
+  void round_sums(const StepRun& run, const Compute& compute) const;
+  Box box_of(const StepRun& run, const Compute& compute) const;
+  void show(const StepRun& run, const Compute& compute) const;
   // Returns a contiguous array in `memory`, which it makes large enough.
   static kernels::Array host_array(std::vector<std::byte>& memory, DType dtype,
                                    std::vector<int64_t> shape);
-  kernels::Kernel prepare_compute(const Run& run, const Compute& compute);
-  void execute_fetch(const Run& run, const FetchRows& fetch, PreparedInstruction& made);
+  kernels::Kernel prepare_compute(const StepRun& run, const Compute& compute);
+  void execute_fetch(const StepRun& run, const FetchRows& fetch, PreparedInstruction& made);
   // Returns the communicator for arrays that the host reaches.
   comm::Communicator& of_host() const { return memory.accelerated() ? world : *communicator; }
-  void execute_issue(const Run& run, const Issue& issue, PreparedInstruction& made);
-  void exchange_rows(const Run& run, const Issue& issue, PreparedInstruction& made);
-  void execute_send(const Run& run, const Send& send, PreparedInstruction& made);
-  void execute_receive(const Run& run, const Recv& receive, PreparedInstruction& made);
-  void submit_copy(const Run& run, const Copy& copy, PreparedInstruction& made);
+  void execute_issue(const StepRun& run, const Issue& issue, PreparedInstruction& made);
+  void exchange_rows(const StepRun& run, const Issue& issue, PreparedInstruction& made);
+  void execute_send(const StepRun& run, const Send& send, PreparedInstruction& made);
+  void execute_receive(const StepRun& run, const Recv& receive, PreparedInstruction& made);
+  void submit_copy(const StepRun& run, const Copy& copy, PreparedInstruction& made);
   // Prepares a copy between tiers. One between a file and an accelerator goes through memory of the
   // host, for which the host waits.
   Copier::Job prepare_move(const TierArray& from, const TierArray& to, bool add);
-  void execute_copy(const Run& run, const Copy& copy, PreparedInstruction& made);
+  void execute_copy(const StepRun& run, const Copy& copy, PreparedInstruction& made);
   // Loads an input. An input that is marked as one of the next step gets the data of the next step.
   // When fill_ahead() executes only the part that works ahead, `load` already gives the data of
   // that next step.
-  void execute_load(const Run& run, const Load& one, PreparedInstruction& made);
+  void execute_load(const StepRun& run, const Load& one, PreparedInstruction& made);
   void load_values(const Load& one, const Box& region, const kernels::Array& to);
 };
 

@@ -20,7 +20,7 @@
 #include "tessera/comm/communicator.h"
 #include "tessera/graph/graph.h"
 #include "tessera/program/program.h"
-#include "tessera/runtime/interpreter.h"
+#include "tessera/runtime/execution.h"
 #include "tessera/runtime/kernels.h"
 #include "tessera/sparse/graphs/named_rows.h"
 
