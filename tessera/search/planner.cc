@@ -129,16 +129,10 @@ Result<PlanAnswer> find_by_mechanisms(const PlanQuestion& question) {
   return find_with_recipes(found.question, std::move(answer));
 }
 
-// Answers with the faster one of what the mechanisms find and of the best of the baseline's grid,
-// which is a candidate of every search.
 Result<PlanAnswer> find_on_alike_links(const PlanQuestion& question) {
   if (asks_for_recipes(question)) return find_by_recipes(question);
   if (asks_for_offload(question)) return find_offloaded(question, question.fixed.at("offload"));
-  auto answer = find_by_mechanisms(question);
-  if (!question.uses(Mechanism::kBaseline)) return answer;
-  const auto baseline = find_in_megatron_grid(question);
-  const bool wins = baseline && baseline->best && (!answer || is_better(*baseline, *answer));
-  return wins ? baseline : answer;
+  return find_by_mechanisms(question);
 }
 
 // Answers as find_on_alike_links. On a cluster of sites the plans of sites.h are candidates too.

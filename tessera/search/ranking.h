@@ -91,7 +91,9 @@ class Ranking {
   // Returns the entries of which lists may be made: dims_to_cut() without rings or work classes if
   // the question switches these mechanisms off.
   std::vector<std::string> dims_offered() const;
-  void add_all_lists(Space& space, int64_t size) const;
+  // Returns lists that every search tries, whether or not trials find them: those of the baseline
+  // (megatron_grid()), and for small models all lists of one or two dims.
+  std::vector<DimList> lists_to_add() const;
   // Numbers into which the devices are divided; inner: devices of the axes inside a stage.
   struct Shape {
     int64_t stages, replicas, inner;
