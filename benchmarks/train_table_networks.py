@@ -15,7 +15,7 @@ import sys
 import torch
 from torch import nn
 
-# The closed form and its constants: tessera/search/tables/closed_form.h.
+# The closed form and its constants: tessera/tables/closed_form.h.
 BATCH, LOOKUP_MS, MEMORY, LAUNCH_MS, WARM_MS, LINK = 65536, 4.9e-7, 1e9, 2.66, 0.66, 4.57e6
 BACKWARD_MS, FORWARD_MS, SKEW = 0.7, 0.3, 0.24
 POOL_REUSE = [.225, .104, .126, .106, .082, .056, .039, .033, .031, .027, .027, .022, .019, .015, .006, .008, .033]

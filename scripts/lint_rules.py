@@ -23,7 +23,7 @@ CIRCLES = {
     "tessera/runtime/arrays": 5,
     "tessera/runtime/cached_rows": 4,
     "tessera/runtime/kernels": 6,
-    "tessera/search/tables/closed_form": 5,
+    "tessera/tables/closed_form": 5,
     "tessera/simulate/engine": 4,
 }
 HEADER_COMMENT_LINES = 60

@@ -87,6 +87,9 @@ bool is_better(const PlanAnswer& a, const PlanAnswer& b);
 struct Planner {
   std::string name, summary;
   std::function<Result<PlanAnswer>(const PlanQuestion&)> find;
+  // The keys of PlanQuestion::fixed that this planner chooses although most planners leave them as
+  // they are (check_own_keys() in planner.h).
+  std::vector<std::string> chooses = {};
 };
 
 }  // namespace tessera

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/search/infinity.h"
+#include "tessera/base/infinity.h"
 
 namespace tessera {
 namespace {

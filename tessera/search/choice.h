@@ -100,7 +100,7 @@ struct Choice {
   std::vector<int64_t> slices;
   std::string slice_dim = "seq";
   // Whether each slice goes through the stages on its own. The schedule must then be one for slices
-  // (kSliceSchedules in slicer.h).
+  // (kSliceSchedules in schedule_facts.h).
   bool sliced_stages = false;
   TransferChoice transfers;
   DType compute = DType::kFloat32;

@@ -6,8 +6,8 @@
 #include <map>
 #include <utility>
 
+#include "tessera/base/infinity.h"
 #include "tessera/base/text.h"
-#include "tessera/search/infinity.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 #include "tessera/compile/compile.h"
 #include "tessera/plan/recipes.h"
 #include "tessera/search/plan_search.h"
-#include "tessera/search/planners/test_questions.h"
+#include "tessera/search/test_questions.h"
 
 namespace tessera::effort_test {
 namespace {
@@ -107,7 +107,7 @@ TEST(Effort, AnAnswerNamesNoShardsThatSaveNothing) {
   const auto asked =
       ask("mixtral:layers=2,hidden=64,heads=2,seq=32,vocab=64,ffn=64,experts=4", "dgx-a100:1", 8);
   asked->question.fixed = {{"devices", "2"}, {"micro_batches", "1"}, {"pp", "1"}};
-  const PlanAnswer found = find_plan(asked->question, "recipes").value();
+  const PlanAnswer found = find_plan(asked->question, "recipes", search_planners()).value();
   ASSERT_TRUE(found.best.has_value());
   for (const PlanCandidate& one : found.simulated) {
     if (!one.step_s || !one.fits) continue;

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "tessera/plan/part.h"
-#include "tessera/search/planners/test_questions.h"
 #include "tessera/search/ranking.h"
 #include "tessera/search/spaces.h"
+#include "tessera/search/test_questions.h"
 #include "tessera/search/with_part.h"
 
 namespace tessera::expansion_test {
@@ -34,7 +34,7 @@ TEST(Expansions, AreChosenWhereTheyAreFaster) {
   const auto asked = ask_replicas(kGpt, "local:2", 16, 8);
   const double fused = fastest(asked->question, nullptr);
   const double apart = fastest(asked->question, "expand = \"blocks.*.attn.core\"");
-  const PlanAnswer answer = find_plan(asked->question, "auto").value();
+  const PlanAnswer answer = find_plan(asked->question, "auto", search_planners()).value();
   expect_sound(answer, asked->question);
   EXPECT_LE(step_of(answer), std::min(fused, apart) * 1.001);
   if (apart < .98 * fused) {
@@ -82,7 +82,7 @@ TEST(Expansions, OfAPartOfTheUsersStay) {
   const auto asked = ask_replicas(kGpt, "local:2", 16, 8);
   asked->question.part =
       parse_part("expand = \"blocks.0.attn.core\"", "part.toml", planned_axes()).value();
-  const PlanAnswer answer = find_plan(asked->question, "auto").value();
+  const PlanAnswer answer = find_plan(asked->question, "auto", search_planners()).value();
   ASSERT_TRUE(answer.best.has_value());
   EXPECT_EQ(parse_plan(answer.plan).value().expand, std::vector<std::string>{"blocks.0.attn.core"});
 }
@@ -91,7 +91,7 @@ TEST(Expansions, OfAPartOfTheUsersStay) {
 TEST(Expansions, GoWithAPartOfTheUsers) {
   const auto asked = ask_replicas(kGpt, "local:2", 16, 8);
   asked->question.part = parse_part("micro_batches = 2", "part.toml", planned_axes()).value();
-  const PlanAnswer answer = find_plan(asked->question, "auto").value();
+  const PlanAnswer answer = find_plan(asked->question, "auto", search_planners()).value();
   expect_sound(answer, asked->question);
   EXPECT_EQ(parse_plan(answer.plan).value().micro_batches, 2);
 }

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "tessera/search/plan_search.h"
-#include "tessera/search/planners/test_questions.h"
+#include "tessera/search/test_questions.h"
 
 namespace tessera::explain_test {
 namespace {

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "tessera/models/model.h"
-#include "tessera/search/planners/test_questions.h"
+#include "tessera/search/test_questions.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tessera/search/planners/test_questions.h"
+#include "tessera/search/test_questions.h"
 
 namespace tessera::grid_test {
 namespace {
@@ -128,8 +128,8 @@ TEST(Grid, auto_is_never_slower_than_the_baseline) {
        {std::tuple{"gpt:layers=2,hidden=64,heads=2,seq=32,vocab=128", "local:2", 2},
         std::tuple{"mlp:layers=5", "dgx-a100:1", 4}}) {
     const auto asked = ask(model, machine, batch);
-    const auto found = find_plan(asked->question, "auto");
-    const auto baseline = find_plan(asked->question, "megatron_grid");
+    const auto found = find_plan(asked->question, "auto", search_planners());
+    const auto baseline = find_plan(asked->question, "megatron_grid", search_planners());
     ASSERT_TRUE(found && baseline) << model;
     EXPECT_LE(step_of(*found), step_of(*baseline)) << model;
   }

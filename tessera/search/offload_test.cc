@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/compile/compile.h"
-#include "tessera/search/planners/test_questions.h"
+#include "tessera/search/test_questions.h"
 
 namespace tessera {
 namespace {
@@ -24,7 +24,7 @@ std::unique_ptr<Asked> ask_one_device(int64_t limit) {
 PlanAnswer on_one_device(const std::string& offload, int64_t limit = kLimit) {
   const auto asked = ask_one_device(limit);
   if (!offload.empty()) asked->question.fixed["offload"] = offload;
-  return find_plan(asked->question, "auto").value();
+  return find_plan(asked->question, "auto", search_planners()).value();
 }
 
 TEST(Offload, FitsWhereNothingElseDoes) {
@@ -68,7 +68,7 @@ TEST(Offload, StaysAwayWhereDevicesAreTheHost) {
   asked->question.memory_limit_bytes = 100000;
   asked->question.fixed = {{"pp", "1"}, {"tp", "1"}};
   asked->question.evaluations = 4;
-  const PlanAnswer found = find_plan(asked->question, "auto").value();
+  const PlanAnswer found = find_plan(asked->question, "auto", search_planners()).value();
   EXPECT_FALSE(found.best.has_value());
   EXPECT_TRUE(found.offloaded.empty());
 }
@@ -81,7 +81,7 @@ TEST(Offload, TheHostsMemoryIsALimit) {
   asked->question.cluster = &small;
   for (const char* name : {"optimizer", "states"}) {
     asked->question.fixed["offload"] = name;
-    EXPECT_FALSE(find_plan(asked->question, "auto")->best.has_value()) << name;
+    EXPECT_FALSE(find_plan(asked->question, "auto", search_planners())->best.has_value()) << name;
   }
 }
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "tessera/base/check.h"
+#include "tessera/base/infinity.h"
 #include "tessera/search/estimate.h"
-#include "tessera/search/infinity.h"
 
 namespace tessera {
 namespace {

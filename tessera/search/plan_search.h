@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
+#include "tessera/base/infinity.h"
 #include "tessera/search/answer.h"
 #include "tessera/search/candidate_pool.h"
-#include "tessera/search/infinity.h"
 #include "tessera/search/question.h"
 #include "tessera/search/unit_prices.h"
 

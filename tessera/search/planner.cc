@@ -14,18 +14,11 @@
 #include "tessera/search/expansion.h"
 #include "tessera/search/explain.h"
 #include "tessera/search/offload.h"
-#include "tessera/search/planners/alpa.h"
-#include "tessera/search/planners/dtfm.h"
-#include "tessera/search/planners/galvatron.h"
-#include "tessera/search/planners/opfence.h"
-#include "tessera/search/planners/rannc.h"
-#include "tessera/search/planners/recipes.h"
-#include "tessera/search/planners/sites.h"
-#include "tessera/search/planners/table_plans.h"
-#include "tessera/search/planners/terapipe.h"
 #include "tessera/search/ranking.h"
-#include "tessera/search/slicer.h"
+#include "tessera/search/recipes.h"
+#include "tessera/search/schedule_facts.h"
 #include "tessera/search/spaces.h"
+#include "tessera/search/table_plans.h"
 #include "tessera/search/with_part.h"
 
 namespace tessera {
@@ -129,15 +122,10 @@ Result<PlanAnswer> find_by_mechanisms(const PlanQuestion& question) {
   return find_with_recipes(found.question, std::move(answer));
 }
 
-Result<PlanAnswer> find_on_alike_links(const PlanQuestion& question) {
+Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
   if (asks_for_recipes(question)) return find_by_recipes(question);
   if (asks_for_offload(question)) return find_offloaded(question, question.fixed.at("offload"));
   return find_by_mechanisms(question);
-}
-
-// Answers as find_on_alike_links. On a cluster of sites the plans of sites.h are candidates too.
-Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
-  return find_over_sites(question, find_on_alike_links);
 }
 
 // Returns a function that hands on each plan that is faster than all that it was given before. A
@@ -155,13 +143,12 @@ std::function<void(const PlanCandidate&, const std::string&)> only_faster(
 
 }  // namespace
 
-Status check_own_keys(const PlanQuestion& question, const std::string& planner) {
+Status check_own_keys(const PlanQuestion& question, const Planner& planner,
+                      const std::vector<Planner>& planners) {
   struct Own {
     std::string key;
     std::function<bool(const std::string&)> is_usual;  // whether all planners do so
-    std::string planner;                               // the one that chooses otherwise, too
-    std::string does;                                  // what the others do
-    std::string also = {};                             // another one that chooses otherwise
+    std::string does;                                  // what planners do that do not choose
   };
   const auto is = [](const std::string& value) {
     return [value](const std::string& fixed) { return fixed == value; };
@@ -170,27 +157,30 @@ Status check_own_keys(const PlanQuestion& question, const std::string& planner) 
     return slice_schedule(schedule) == nullptr;
   };
   const std::vector<Own> all = {
-      {"offload", is(offload_names().front()), "auto", "leaves all tensors on the devices"},
-      {"rims", is("0"), "auto", "waits for halos before it computes"},
-      {"halo_layers", is("1"), "auto", "exchanges a halo for each layer"},
-      {"slices", is("1"), "terapipe", "leaves sequences whole"},
-      {"schedule", is_for_whole_sequences, "terapipe", "leaves sequences whole"},
-      {"prefetch", is(std::to_string(TransferChoice{}.ahead)), "auto", "gathers one block ahead"},
-      {"bucket_bytes", is(std::to_string(kPlainBucket)), "auto",
-       "leaves the size of buckets as it is"},
-      {"compression", is("1"), "opfence", "sends everything as it is"},
-      {"outer_every", is(""), "auto", "has no outer steps"},
-      {"cp", is("1"), "auto", "leaves sequences whole", "recipes"},
-      {"ep", is("1"), "auto", "does not choose groups of experts", "recipes"}};
+      {"offload", is(offload_names().front()), "leaves all tensors on the devices"},
+      {"rims", is("0"), "waits for halos before it computes"},
+      {"halo_layers", is("1"), "exchanges a halo for each layer"},
+      {"slices", is("1"), "leaves sequences whole"},
+      {"schedule", is_for_whole_sequences, "leaves sequences whole"},
+      {"prefetch", is(std::to_string(TransferChoice{}.ahead)), "gathers one block ahead"},
+      {"bucket_bytes", is(std::to_string(kPlainBucket)), "leaves the size of buckets as it is"},
+      {"compression", is("1"), "sends everything as it is"},
+      {"outer_every", is(""), "has no outer steps"},
+      {"cp", is("1"), "leaves sequences whole"},
+      {"ep", is("1"), "does not choose groups of experts"}};
+  const auto chooses = [](const Planner& one, const std::string& key) {
+    return std::find(one.chooses.begin(), one.chooses.end(), key) != one.chooses.end();
+  };
   for (const Own& own : all) {
     const auto fixed = question.fixed.find(own.key);
-    if (fixed == question.fixed.end() || own.planner == planner || own.also == planner ||
-        own.is_usual(fixed->second)) {
+    if (fixed == question.fixed.end() || chooses(planner, own.key) || own.is_usual(fixed->second))
       continue;
-    }
-    return invalid_input(
-        fmt::format("plan: --fix {}={}: expected --planner {}, found planner '{}', which {}",
-                    own.key, fixed->second, own.planner, planner, own.does));
+    const auto other = std::find_if(planners.begin(), planners.end(),
+                                    [&](const Planner& one) { return chooses(one, own.key); });
+    return invalid_input(fmt::format(
+        "plan: --fix {}={}: expected {}, found planner '{}', which {}", own.key, fixed->second,
+        other == planners.end() ? "another planner" : "--planner " + other->name, planner.name,
+        own.does));
   }
   return {};
 }
@@ -238,36 +228,19 @@ Status check_question(const PlanQuestion& question) {
   return {};
 }
 
-const std::vector<Planner>& all_planners() {
+const std::vector<Planner>& search_planners() {
   static const std::vector<Planner> planners = {
-      {"auto", "finds which dims each axis cuts, then meshes, stages, shards and recomputation",
-       find_automatically},
+      {"auto",
+       "finds which dims each axis cuts, then meshes, stages, shards and recomputation",
+       find_automatically,
+       {"offload", "rims", "halo_layers", "prefetch", "bucket_bytes", "outer_every", "cp", "ep"}},
       {"megatron_grid",
        "all (tp, pp, dp, micro-batch, chunks, ZeRO, recompute) with Megatron's dims: the baseline",
        find_in_megatron_grid},
-      {"alpa", "Alpa's: sub-meshes, dims of each unit inside a stage, stages by a dynamic program",
-       alpa_plan},
-      {"rannc", "RaNNC's: blocks of any graph, stages with replicas of their own, copies of these",
-       rannc_plan},
-      {"galvatron",
-       "stages of equal layers, and for each layer replicas, tensor parallelism, shards and "
-       "recomputation by a program over layers and memory",
-       find_by_galvatron},
-      {"terapipe",
-       "pipelines of slices of a causal sequence, with tensor parallelism, replicas and "
-       "micro-batches; slice lengths by a program on measured times",
-       find_by_terapipe},
-      {"opfence",
-       "FusionLLM's: a chain of stages of one device each over slow and unequal links, with fences "
-       "where few bytes pass; with --allow lossy messages are compressed most where links are slow",
-       find_by_opfence},
-      {"dtfm",
-       "DT-FM's: equal stages of replicas over slow links, by a genetic search over groups of "
-       "devices",
-       find_by_dtfm},
       {"recipes",
        "every recipe, with the arguments that are its fastest by simulation; --explain lists them",
-       find_by_recipes},
+       find_by_recipes,
+       {"cp", "ep"}},
       {"neuroshard", "embedding tables by NeuroShard's search, and the rest as auto",
        [](const PlanQuestion& question) { return plan_tables(question, "neuroshard"); }},
       {"torchrec", "embedding tables by TorchRec's planner, and the rest as auto",
@@ -275,12 +248,13 @@ const std::vector<Planner>& all_planners() {
   return planners;
 }
 
-Result<PlanAnswer> find_plan(const PlanQuestion& question, const std::string& planner) {
+Result<PlanAnswer> find_plan(const PlanQuestion& question, const std::string& planner,
+                             const std::vector<Planner>& planners) {
   TESSERA_TRY_VOID(check_question(question));
   std::vector<std::string> names;
-  for (const Planner& one : all_planners()) {
+  for (const Planner& one : planners) {
     if (one.name == planner) {
-      TESSERA_TRY_VOID(check_own_keys(question, planner));
+      TESSERA_TRY_VOID(check_own_keys(question, one, planners));
       TESSERA_TRY(PlanQuestion fixed, fixed_by_part(question));
       // A degree of one is no degree, and leaves every planner its choice.
       std::erase_if(fixed.fixed, [](const auto& degree) {

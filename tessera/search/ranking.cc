@@ -14,7 +14,6 @@
 #include "tessera/search/partition.h"
 #include "tessera/search/plan_search.h"
 #include "tessera/search/question.h"
-#include "tessera/search/slicer.h"
 #include "tessera/search/transfer_choices.h"
 
 namespace tessera {

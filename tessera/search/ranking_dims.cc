@@ -3,8 +3,8 @@
 #include <set>
 #include <utility>
 
+#include "tessera/base/infinity.h"
 #include "tessera/search/grid.h"
-#include "tessera/search/infinity.h"
 #include "tessera/search/question.h"
 #include "tessera/search/ranking.h"
 

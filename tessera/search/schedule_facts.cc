@@ -1,6 +1,7 @@
 #include "tessera/search/schedule_facts.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace tessera {
 namespace {
@@ -39,6 +40,12 @@ bool splits_backward(const Schedule& schedule) {
 }
 
 }  // namespace
+
+const SliceSchedule* slice_schedule(const std::string& name) {
+  const auto* found = std::find_if(std::begin(kSliceSchedules), std::end(kSliceSchedules),
+                                   [&](const SliceSchedule& one) { return one.of_slices == name; });
+  return found == std::end(kSliceSchedules) ? nullptr : found;
+}
 
 double ScheduleTable::play(const std::string& schedule, const PipelineSize& size,
                            int64_t micro_batches, const StageTimes& times) {

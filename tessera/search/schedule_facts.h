@@ -24,6 +24,14 @@
 
 namespace tessera {
 
+// A schedule of slices, and its counterpart for whole micro-batches.
+struct SliceSchedule {
+  const char *of_slices, *of_wholes;
+};
+inline constexpr SliceSchedule kSliceSchedules[] = {{"token", "gpipe"}, {"token_1f1b", "1f1b"}};
+// Returns the row of kSliceSchedules whose schedule of slices has that name; null if there is none.
+const SliceSchedule* slice_schedule(const std::string& name);
+
 struct ScheduleFacts {
   // The time for which a place waits in a step, divided by its time for a micro-batch (all chunks,
   // forward and backward). It assumes that all stages take equal time, and that a backward pass

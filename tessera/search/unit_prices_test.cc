@@ -12,7 +12,7 @@
 
 #include "tessera/search/estimate.h"
 #include "tessera/search/plan_search.h"
-#include "tessera/search/planners/test_questions.h"
+#include "tessera/search/test_questions.h"
 #include "tessera/test/source_dir.h"
 
 namespace tessera {
@@ -115,7 +115,7 @@ TEST(UnitPricer, FrozenParametersInShardsAreGatheredInEveryPass) {
     question.fixed["dp"] = std::to_string(asked->cluster.devices());
     for (const char* zero : {"0", "1", "2", "3"}) {
       question.fixed["zero"] = zero;
-      const auto answer = find_plan(question, "auto");
+      const auto answer = find_plan(question, "auto", search_planners());
       ASSERT_TRUE(answer) << answer.error().message;
       const PlanCandidate& first = answer->simulated.front();
       ASSERT_TRUE(first.step_s && is_priced_whole(first.choice)) << first.name();
@@ -246,7 +246,7 @@ TEST(UnitPricer, SumsOfTheOnlyMicroBatchAreCountedOnce) {
     question.options.style = parse_style(style).value();
     question.fixed = {{"dp", "1"},           {"tp", "8"},   {"micro_batches", "1"},
                       {"recompute", "none"}, {"zero", "0"}, {"offload", "none"}};
-    const auto answer = find_plan(question, "auto");
+    const auto answer = find_plan(question, "auto", search_planners());
     ASSERT_TRUE(answer) << answer.error().message;
     size_t compared = 0;
     for (const PlanCandidate& one : answer->simulated) {

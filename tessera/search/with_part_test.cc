@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tessera/search/planners/test_questions.h"
+#include "tessera/search/test_questions.h"
 
 namespace tessera::with_part_test {
 namespace {
@@ -24,7 +24,7 @@ PlanAnswer answer_with(const std::string& part, const std::string& devices = "8"
   asked->question.fixed = fixed;
   asked->question.fixed["devices"] = devices;
   asked->question.evaluations = programs;
-  PlanAnswer answer = find_plan(asked->question, "auto").value();
+  PlanAnswer answer = find_plan(asked->question, "auto", search_planners()).value();
   expect_sound(answer, asked->question);
   return answer;
 }
@@ -34,7 +34,7 @@ std::string refusal_of(const std::string& part,
   const auto asked = ask_with(part);
   asked->question.fixed = fixed;
   asked->question.evaluations = 1;
-  const auto answer = find_plan(asked->question, "auto");
+  const auto answer = find_plan(asked->question, "auto", search_planners());
   return answer ? "no error" : answer.error().message;
 }
 
@@ -72,7 +72,7 @@ TEST(WithPart, RecipesAreRacedIfItLeavesAllCutsOpen) {
     const auto asked = ask_with(part);
     asked->question.fixed = {{"devices", "4"}, {"pp", "1"}};
     asked->question.evaluations = 48;
-    return find_plan(asked->question, "auto").value().ended;
+    return find_plan(asked->question, "auto", search_planners()).value().ended;
   };
   EXPECT_NE(ended("bucket_bytes = 1000000\n").find(" recipes"), std::string::npos);
   EXPECT_EQ(ended("mesh = { tp = 2 }\nbucket_bytes = 1000000\n").find(" recipes"),
@@ -82,10 +82,10 @@ TEST(WithPart, RecipesAreRacedIfItLeavesAllCutsOpen) {
 TEST(WithPart, RecipesContainWhatHasNoCuts) {
   const auto asked = ask_with("bucket_bytes = 1000000\n", 8);
   asked->question.evaluations = 32;
-  const PlanAnswer answer = find_plan(asked->question, "recipes").value();
+  const PlanAnswer answer = find_plan(asked->question, "recipes", search_planners()).value();
   EXPECT_EQ(parse_plan(answer.plan).value().bucket_bytes, 1000000);
   asked->question.part = parse_part("\nmesh = { tp = 2 }\n", "part.toml", planned_axes()).value();
-  const auto refused = find_plan(asked->question, "recipes");
+  const auto refused = find_plan(asked->question, "recipes", search_planners());
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(
       refused.error().message,
@@ -100,8 +100,8 @@ TEST(WithPart, PricesHaveThePart) {
   free->question.fixed = {{"devices", "1"}};
   const auto with = ask_with("store = [ { tensors = \"optimizer.*\", tier = \"host\" } ]\n");
   with->question.fixed = free->question.fixed;
-  const PlanAnswer plain = find_plan(free->question, "auto").value();
-  const PlanAnswer hosted = find_plan(with->question, "auto").value();
+  const PlanAnswer plain = find_plan(free->question, "auto", search_planners()).value();
+  const PlanAnswer hosted = find_plan(with->question, "auto", search_planners()).value();
   EXPECT_LT(best_of(hosted).estimate.memory_bytes, best_of(plain).estimate.memory_bytes);
   EXPECT_LT(best_of(hosted).need_bytes, best_of(plain).need_bytes);
   EXPECT_GT(step_of(hosted), step_of(plain));
@@ -126,7 +126,7 @@ TEST(WithPart, EqualPlansAreSimulatedOnce) {
       "store = [ { tensors = \"optimizer.*\", over = \"dp\" } ]\n");
   asked->question.evaluations = 100;
   asked->question.margin = 1e9;  // everything is simulated
-  const PlanAnswer answer = find_plan(asked->question, "auto").value();
+  const PlanAnswer answer = find_plan(asked->question, "auto", search_planners()).value();
   const auto has = [&](int64_t sharded) {
     return std::count_if(answer.simulated.begin(), answer.simulated.end(), [&](const auto& one) {
       return one.choice.sharded == sharded && one.choice.units.empty() &&

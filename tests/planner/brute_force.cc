@@ -10,6 +10,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/compile/compile.h"
+#include "tessera/planners/all_planners.h"
 #include "tessera/search/estimate.h"
 #include "tessera/search/fold.h"
 #include "tessera/search/step_bound.h"
@@ -246,7 +247,7 @@ void expect_no_plan_beats_the_bound(const Instance& instance) {
 std::optional<double> ratio_of(const Instance& instance, size_t evaluations) {
   PlanQuestion question = instance.question;
   question.evaluations = evaluations;
-  const auto answer = find_plan(question, "auto");
+  const auto answer = find_plan(question, "auto", all_planners());
   if (!answer) {
     ADD_FAILURE() << instance.str() << ": " << answer.error().message;
     return {};

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/search/planner.h"
+#include "tessera/planners/all_planners.h"
 
 namespace tessera::planner_test {
 

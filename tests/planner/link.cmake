@@ -1,1 +1,1 @@
-set(link tessera_search)
+set(link tessera_planners)

@@ -8,7 +8,7 @@
 
 #include "brute_force.h"
 #include "tessera/cluster/cluster.h"
-#include "tessera/search/planner.h"
+#include "tessera/planners/all_planners.h"
 
 namespace tessera::planner_test {
 namespace {
@@ -23,7 +23,7 @@ struct Answered {
 };
 
 Answered answer_to(const PlanQuestion& question) {
-  const auto found = find_plan(question, "auto");
+  const auto found = find_plan(question, "auto", all_planners());
   if (!found || !found->best) return {};
   const PlanCandidate& best = found->simulated[*found->best];
   return {*best.step_s, best.need_bytes, best.name()};

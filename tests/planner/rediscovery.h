@@ -8,7 +8,7 @@
 #include <set>
 
 #include "tessera/compile/compile.h"
-#include "tessera/search/planner.h"
+#include "tessera/planners/all_planners.h"
 #include "tessera/search/ranking.h"
 #include "tessera/search/spaces.h"
 

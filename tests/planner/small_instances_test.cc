@@ -31,7 +31,7 @@ TEST(SmallInstances, TightMemoryIsNoReasonForASlowPlan) {
 
 // Returns a large number if nothing fits or no choice is left.
 double step_s(const PlanQuestion& question) {
-  const auto answer = find_plan(question, "auto");
+  const auto answer = find_plan(question, "auto", all_planners());
   return answer && answer->best ? *answer->simulated[*answer->best].step_s : 1e9;
 }
 
@@ -68,7 +68,7 @@ TEST(SmallInstances, EditsAreTriedWhereNothingElseFits) {
 TEST(SmallInstances, SmallPlansAreTriedWhereNothingElseFits) {
   FourDevices asked(3);
   asked.question.memory_limit_bytes = 1'735'058'593;
-  const auto answer = find_plan(asked.question, "auto").value();
+  const auto answer = find_plan(asked.question, "auto", all_planners()).value();
   ASSERT_TRUE(answer.best) << "of " << answer.simulated.size();
   EXPECT_GT(answer.simulated.size(), 512U);
   EXPECT_LT(answer.simulated.size(), 2000U);

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "tessera/base/text.h"
-#include "tessera/search/published/reproduce.h"
+#include "tessera/planners/published/reproduce.h"
 #include "tessera/test/source_dir.h"
 
 namespace tessera::published {

@@ -21,8 +21,8 @@
 #include "tessera/cli/with_planning/pricing.h"
 #include "tessera/cli/with_planning/read_job.h"
 #include "tessera/compile/compile.h"
+#include "tessera/planners/all_planners.h"
 #include "tessera/search/fit.h"
-#include "tessera/search/planner.h"
 
 namespace tessera::cli {
 namespace {
@@ -106,7 +106,7 @@ Status verify_programs(const Lowering& lowering, int64_t ranks) {
 
 // `fits`: whether the plan that is checked fits into the memory.
 Finding better_plan(const PlanQuestion& question, double step_s, bool fits) {
-  const auto answer = find_plan(question, "auto");
+  const auto answer = find_plan(question, "auto", all_planners());
   if (!answer) return {"best", true, "no other plan was searched: " + answer.error().message};
   if (!answer->best) return {"best", true, "the search found no plan that fits"};
   const PlanCandidate& best = answer->simulated[*answer->best];

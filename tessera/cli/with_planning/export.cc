@@ -22,7 +22,7 @@
 #include "tessera/export/pytorch.h"
 #include "tessera/import/export_weights.h"
 #include "tessera/plan/load.h"
-#include "tessera/search/planner.h"
+#include "tessera/planners/all_planners.h"
 
 namespace tessera::cli {
 namespace {
@@ -111,7 +111,7 @@ Result<PlanAnswer> search_plan(const ExportOptions& options, const Cluster& clus
   TESSERA_TRY(question.batch, batch_of(options.model, options.batch, 0));
   if (question.batch == 0)
     return invalid_input("plan auto: expected --batch, the sequences of a step");
-  TESSERA_TRY(PlanAnswer answer, find_plan(question, planner));
+  TESSERA_TRY(PlanAnswer answer, find_plan(question, planner, all_planners()));
   if (answer.best) return answer;
   const std::string text = to_text(answer, question, false);
   return check_failed("plan auto: " + text.substr(0, text.find('\n')));

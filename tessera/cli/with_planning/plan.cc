@@ -27,7 +27,7 @@
 #include "tessera/plan/load.h"
 #include "tessera/plan/recipe_aliases.h"
 #include "tessera/plan/recipes.h"
-#include "tessera/search/planner.h"
+#include "tessera/planners/all_planners.h"
 #include "tessera/search/with_part.h"
 
 namespace tessera::cli {
@@ -364,7 +364,7 @@ Result<int> search(const PlanOptions& options) {
         grouped(question.batch),
         assumed ? fmt::format(" ({} a device, as none is given)", kUsualSequences) : ""));
   }
-  TESSERA_TRY(PlanAnswer answer, find_plan(question, options.planner));
+  TESSERA_TRY(PlanAnswer answer, find_plan(question, options.planner, all_planners()));
   if (answer.best) answer.plan = with_style(answer.plan, pricing);
   progress.end();
   if (answer.best && !options.out.empty()) TESSERA_TRY_VOID(write_file(options.out, answer.plan));

@@ -6,7 +6,7 @@
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/cli/with_planning/pricing.h"
 #include "tessera/models/model.h"
-#include "tessera/search/planner.h"
+#include "tessera/planners/all_planners.h"
 
 namespace tessera::cli {
 
@@ -40,7 +40,7 @@ Result<std::string> plan_by_search(const AutoQuestion& question) {
   ProgressLine progress("plan auto");
   search.progress = [&](const std::string& what) { progress.say(what); };
   search.stop = [&caller = *this_call().caller] { return caller.stopped(); };
-  TESSERA_TRY(const PlanAnswer answer, find_plan(search, "auto"));
+  TESSERA_TRY(const PlanAnswer answer, find_plan(search, "auto", all_planners()));
   progress.end();
   if (!answer.best) {
     std::string text = to_text(answer, search, false);

@@ -13,8 +13,8 @@
 #include "tessera/base/text.h"
 #include "tessera/compile/compile.h"
 #include "tessera/plan/load.h"
+#include "tessera/planners/all_planners.h"
 #include "tessera/search/fit.h"
-#include "tessera/search/planner.h"
 #include "tessera/simulate/simulate.h"
 
 namespace tessera::cli {
@@ -218,7 +218,7 @@ class Pricer {
       if (question_.progress)
         question_.progress(fmt::format("{}: {}", placement_text(placement), what));
     };
-    TESSERA_TRY(const PlanAnswer answer, find_plan(search, std::string(kAuto)));
+    TESSERA_TRY(const PlanAnswer answer, find_plan(search, std::string(kAuto), all_planners()));
     if (!answer.best) return check_failed("no plan fits");
     return with_style(answer.plan, pricing);
   }

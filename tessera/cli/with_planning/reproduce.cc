@@ -11,7 +11,7 @@
 #include "tessera/cli/output.h"
 #include "tessera/cli/progress_line.h"
 #include "tessera/cli/with_planning/commands.h"
-#include "tessera/search/published/reproduce.h"
+#include "tessera/planners/published/reproduce.h"
 
 namespace tessera::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include "tessera/cli/output.h"
 #include "tessera/cli/progress_line.h"
 #include "tessera/cli/with_planning/commands.h"
-#include "tessera/search/tables/shard.h"
+#include "tessera/tables/shard.h"
 
 namespace tessera::cli {
 namespace {
