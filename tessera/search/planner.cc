@@ -109,8 +109,7 @@ Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
   } else {
     TESSERA_TRY(found.answer, find_with_tables(question));
   }
-  if (!question.uses(Mechanism::kRecipes) ||
-      (question.part && !goes_with_recipes(*question.part)))
+  if (!question.uses(Mechanism::kRecipes) || (question.part && !goes_with_recipes(*question.part)))
     return std::move(found.answer);
   return find_with_recipes(found.question, std::move(found.answer));
 }

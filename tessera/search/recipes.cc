@@ -150,7 +150,8 @@ Result<PlanAnswer> find_with_recipes(const PlanQuestion& question, PlanAnswer an
   // it may.
   if (is_small(question, search->fold()) && question.evaluations > 0) return answer;
   if (question.progress) question.progress("recipes");
-  const size_t programs = std::max(half, answer.programs_allowed - std::min(used, answer.programs_allowed));
+  const size_t programs =
+      std::max(half, answer.programs_allowed - std::min(used, answer.programs_allowed));
   RecipeRace race = race_recipes(*search, devices_of(question), programs - kForEdits,
                                  choices_among(answer, question));
   if (race.found.empty()) return answer;
