@@ -16,7 +16,7 @@
 #include "tessera/plan/recipes/parts.h"
 #include "tessera/plan/recipes/patterns.h"
 #include "tessera/plan/selector.h"
-#include "tessera/search/offload.h"
+#include "tessera/search/offload_levels.h"
 #include "tessera/search/scoped_dims.h"
 
 namespace tessera {

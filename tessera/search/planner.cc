@@ -13,7 +13,7 @@
 #include "tessera/plan/schedule.h"
 #include "tessera/search/expansion.h"
 #include "tessera/search/explain.h"
-#include "tessera/search/offload.h"
+#include "tessera/search/offload_levels.h"
 #include "tessera/search/ranking.h"
 #include "tessera/search/recipes.h"
 #include "tessera/search/schedule_facts.h"
