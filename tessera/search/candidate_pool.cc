@@ -29,7 +29,7 @@ constexpr double kTurned = 1e-3;  // the same limit for choices that differ in r
 // estimate may then err by kSpreads standard deviations of the error; a standard deviation below
 // kLeastSpread is replaced by kLeastSpread.
 constexpr size_t kLessons = 4;
-constexpr double kSpreads = 3;
+constexpr double kSpreads = 1.5;
 constexpr double kLeastSpread = .005;
 // For choices that no simulated one resembles, the formula is expected to err by kBelieved of its
 // mean error so far, and by less where the errors differ much. The logarithm of this factor is at
@@ -63,9 +63,9 @@ bool have_same_stage(const Choice& a, const Choice& b) {
 // less than `at_least`. This function is called for each candidate after each program, so members
 // that are slow to compare are compared last.
 std::optional<int> alike(const Choice& a, const Choice& b, int at_least) {
-  // Choices with different shards count as strangers, because the formula errs most in the cost
-  // of shards.
-  const int most = a.sharded == b.sharded ? kRespects : kStrangers;
+  // Choices with different shards, or other tensors on the host, count as strangers, because the
+  // formula errs most in the cost of these.
+  const int most = a.sharded == b.sharded && a.offload == b.offload ? kRespects : kStrangers;
   if (most < at_least) return {};
   int unlike = 0;
   const auto may_go_on = [&](bool is_equal) {
@@ -96,7 +96,7 @@ bool differ_only_in(T Choice::*member, const Choice& a, const Choice& b) {
 }  // namespace
 
 void CandidatePool::Waiting::learn(const Lesson& lesson) {
-  const auto now = is_turned(lesson) ? kRespects : alike(choice, lesson.choice, alike_most);
+  const auto now = is_turned(lesson) ? kRespects : alike(*choice, lesson.choice, alike_most);
   if (!now) return;
   if (*now > alike_most) {
     lessons = 0;
@@ -112,16 +112,16 @@ void CandidatePool::Waiting::learn(const Lesson& lesson) {
 
 bool CandidatePool::Waiting::is_turned(const Lesson& lesson) const {
   return std::abs(estimate.step_s / lesson.estimated_s - 1) <= kTurned &&
-         differ_only_in(&Choice::replicas_apart, choice, lesson.choice);
+         differ_only_in(&Choice::replicas_apart, *choice, lesson.choice);
 }
 
 bool CandidatePool::Waiting::is_faster_in_shards(const Lesson& lesson) const {
   return estimate.step_s < lesson.estimated_s &&
-         differ_only_in(&Choice::sharded, choice, lesson.choice);
+         differ_only_in(&Choice::sharded, *choice, lesson.choice);
 }
 
 void CandidatePool::append(PlanCandidate candidate) {
-  Waiting waiting{std::move(candidate.choice), candidate.estimate};
+  Waiting waiting{std::make_unique<Choice>(std::move(candidate.choice)), candidate.estimate};
   waiting.work = candidate.work;
   for (const Lesson& lesson : lessons_) waiting.learn(lesson);
   waiting_.push_back(all_.size());
@@ -133,8 +133,9 @@ void CandidatePool::add(PlanCandidate candidate) {
   for (const size_t known : equal_steps) {
     const Waiting& other = all_[known];
     if (!is_small_ && other.estimate.memory_bytes == candidate.estimate.memory_bytes &&
-        other.choice.stages == candidate.choice.stages &&
-        other.choice.units == candidate.choice.units && other.choice.cuts == candidate.choice.cuts)
+        other.choice->stages == candidate.choice.stages &&
+        other.choice->units == candidate.choice.units &&
+        other.choice->cuts == candidate.choice.cuts)
       return;
   }
   equal_steps.push_back(all_.size());
@@ -180,7 +181,7 @@ std::optional<PlanCandidate> CandidatePool::take_of(double best_s, Care care, do
   Waiting* next = expected_next(best_s, care, most_work);
   while (next != nullptr && refine_ && !next->is_refined) {
     PlanCandidate one;
-    one.choice = next->choice;
+    one.choice = *next->choice;
     one.estimate = next->estimate;
     refine_(one);
     next->estimate = one.estimate;
@@ -190,7 +191,7 @@ std::optional<PlanCandidate> CandidatePool::take_of(double best_s, Care care, do
   if (next == nullptr || (!next->fits && ++too_large_ > most_too_large_)) return {};
   std::erase(waiting_, static_cast<size_t>(next - all_.data()));
   PlanCandidate out;
-  out.choice = next->choice;
+  out.choice = *next->choice;
   out.estimate = next->estimate;
   out.work = next->work;
   return out;

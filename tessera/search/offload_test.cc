@@ -1,4 +1,4 @@
-#include "tessera/search/offload.h"
+#include "tessera/search/offload_levels.h"
 
 #include <gtest/gtest.h>
 

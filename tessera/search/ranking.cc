@@ -23,7 +23,7 @@ namespace {
 constexpr double kSaturated = .995;
 // A difference above this ratio is more than an error of the formula.
 constexpr double kClearly = 1.02;
-// Most choices for which recomputation by unit is tried (refine()).
+// Most choices for which recomputation by unit is tried (recompute_units()).
 constexpr size_t kMostRefined = 64;
 constexpr size_t kImprovedShapes = 4;  // most shapes whose best list of dims is edited
 // A choice surely fits if it needs at most this share of the memory by formula.
@@ -35,9 +35,6 @@ constexpr int64_t kAllCounts = 8;
 // For small models all cuts into stages are ranked if there are at most so many.
 constexpr size_t kAllBorders = 64;
 
-// Choices that take more than this many times the best time are kept only if they need less memory
-// than all faster ones.
-constexpr double kFarOff = 2;
 // Most ways to cut a stage for which other treatments of halos are tried.
 constexpr size_t kHaloShapes = 6;
 // Choices slower than this many times the best time get no edits of halos.
@@ -331,10 +328,6 @@ void Ranking::rank_schedules(Choice choice, const Space& space, const Inside& in
     least_s = std::min(least_s, passes_s(*prices, counts_));
   least_s *= static_cast<double>(choice.micro_batches) / static_cast<double>(choice.stages);
   const bool is_hopeless = !is_small_ && best_s_ > 0 && least_s > kHopelesslySlow * best_s_;
-  // Far slower choices may be left out, but not with several kinds of nodes, whose memories cannot
-  // be compared.
-  const bool is_far_off =
-      is_hopeless && least_s > kFarOff * best_s_ && estimator_.kinds().count() == 1;
   const std::string& first = space.schedules.front().name;
   for (const SpaceSchedule& schedule : schedules_of(space)) {
     if ((is_hopeless || choice.stages == 1) && schedule.name != first) continue;
@@ -345,7 +338,7 @@ void Ranking::rank_schedules(Choice choice, const Space& space, const Inside& in
       choice.chunks = chunks;
       const ScheduleFacts* facts = estimator_.schedule_of(choice);
       if (facts == nullptr || (facts->splits_backward && choice.recompute != "none")) continue;
-      rank_shards(choice, inside, is_far_off, out);
+      rank_shards(choice, inside, is_hopeless, out);
     }
   }
 }
@@ -362,7 +355,7 @@ void Ranking::note(const Estimate& estimate) {
   while (next != least_s_.end() && next->second >= estimate.step_s) next = least_s_.erase(next);
 }
 
-void Ranking::rank_shards(Choice choice, const Inside& inside, bool is_far_off,
+void Ranking::rank_shards(Choice choice, const Inside& inside, bool is_hopeless,
                           std::vector<PlanCandidate>& out) {
   // The order of stages and replicas matters only on several nodes.
   const bool may_turn = choice.stages > 1 && choice.axes.front().size > 1 &&
@@ -377,7 +370,7 @@ void Ranking::rank_shards(Choice choice, const Inside& inside, bool is_far_off,
     if (!allows(question_, "zero", sharded)) continue;
     choice.sharded = sharded;
     for (const bool apart : {false, true}) {
-      if ((apart && (!may_turn || is_far_off)) ||
+      if ((apart && (!may_turn || is_hopeless)) ||
           !allows(question_, "replicas_apart", apart ? 1 : 0))
         continue;
       choice.replicas_apart = apart;
@@ -385,7 +378,8 @@ void Ranking::rank_shards(Choice choice, const Inside& inside, bool is_far_off,
       candidate.estimate = estimator_.estimate(choice, inside.by_kind, inside.sequences);
       candidate.choice = choice;
       const double step = candidate.estimate.step_s;
-      if (is_far_off && is_beaten(candidate.estimate)) {
+      // Not with several kinds of nodes, whose memories cannot be compared.
+      if (is_hopeless && estimator_.kinds().count() == 1 && is_beaten(candidate.estimate)) {
         ++left_out_;
         continue;
       }
@@ -447,7 +441,7 @@ std::vector<PlanCandidate> Ranking::rank(Space& space) {
   const bool improves_early = space.own_lists && !is_small_;
   rank_shapes(space, levels, out, improves_early);
   if (space.own_lists && (!improves_early || levels.size() > 1)) improve_lists(space, levels, out);
-  refine(space, out);
+  recompute_units(space, out);
   if (space.own_units) rank_halos(out);
   return out;
 }
@@ -605,7 +599,7 @@ std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const 
   return best.choice.axes[1].dims;
 }
 
-void Ranking::refine(const Space& space, std::vector<PlanCandidate>& out) {
+void Ranking::recompute_units(const Space& space, std::vector<PlanCandidate>& out) {
   if (!question_.uses(Mechanism::kPartition)) return;
   // Needs one kind of nodes, because partition() takes one time for a unit, whatever its stage.
   if (limit_ <= 0 || !space.own_units || estimator_.kinds().count() > 1) return;
@@ -725,12 +719,16 @@ bool Ranking::estimate_own(PlanCandidate& candidate) {
   return true;
 }
 
-void Ranking::play(PlanCandidate& candidate) {
+void Ranking::refine(PlanCandidate& candidate) {
   const Choice& choice = candidate.choice;
-  if (choice.stages == 1) return;
-  estimator_.play_schedules(true);
-  PlanCandidate played = candidate;
-  if (estimate_own(played)) candidate.estimate.step_s = played.estimate.step_s;
+  const bool plays = plays_ && choice.stages > 1;
+  if (!plays && choice.offload.empty()) return;
+  estimator_.play_schedules(plays);
+  PlanCandidate refined = candidate;
+  if (estimate_own(refined)) {
+    candidate.estimate.step_s = refined.estimate.step_s;
+    if (!choice.offload.empty()) candidate.estimate = refined.estimate;
+  }
   estimator_.play_schedules(false);
 }
 

@@ -16,16 +16,16 @@ constexpr size_t kMostDegrees = 3;  // most degrees of a start that are above th
 // Plans with more ops (each counted for every step of a loop) are not tried, because they
 // take seconds.
 constexpr int64_t kMostTexts = 30000;
-constexpr double kMostWork = 600000;  // most PlanCandidate::work of a race: two or three seconds
-constexpr double kMostWorkOfStarts = 150000;  // most work of the rounds of starts in a race
-constexpr double kMostWorkOfOne = 40000;      // most work of one program in a race
-constexpr size_t kStartsARound = 3;           // starts that each recipe tries in a round of a race
+constexpr double kMostWork = 300000;  // most PlanCandidate::work of a race: one or two seconds
+constexpr double kMostWorkOfStarts = 75000;  // most work of the rounds of starts in a race
+constexpr double kMostWorkOfOne = 40000;     // most work of one program in a race
+constexpr size_t kStartsARound = 3;          // starts that each recipe tries in a round of a race
 constexpr size_t kLeads = 3;  // most leads (values of the fastest candidates of the earlier search)
 constexpr size_t kFewRecipes = 3;  // recipes are halved only while more than so many are left
 constexpr double kHopeless = 4;   // recipes slower than this many times the best of all are dropped
 constexpr size_t kPatience = 24;  // least number of programs without a gain before a race ends
-constexpr double kPatientWork = 150000;  // the work without a gain after which a race ends
-constexpr double kGain = .9995;          // a gain is at most this share of the best time
+constexpr double kPatientWork = 75000;  // the work without a gain after which a race ends
+constexpr double kGain = .9995;         // a gain is at most this share of the best time
 constexpr double kMayWin =
     1.5;  // the race does not climb from calls slower than this many times the best of all
 
