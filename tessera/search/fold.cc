@@ -7,6 +7,7 @@
 
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/repeat.h"
+#include "tessera/search/constants.h"
 
 namespace tessera {
 namespace {
@@ -16,7 +17,6 @@ using Layers = std::vector<std::vector<OpId>>;
 constexpr size_t kKept = 2;
 // Fewer unequal layers than this are not taken for a run.
 constexpr size_t kManyLayers = 12;
-constexpr size_t kSampled = 5;  // number of unequal layers that are sampled, evenly by size
 
 // The graph that is being folded, with the op of the model that each of its ops stands for.
 struct State {
@@ -182,7 +182,7 @@ Result<Fold> fold_layers(const Graph& forward) {
     // Stops if sampling the unequal layers that contain this run would leave out more ops than
     // folding the run. That is so where the sizes of layers repeat with a long period.
     const Layers unequal = unequal_layers(state.graph);
-    if (ops_saved(unequal, kSampled) > ops_saved(found, kKept) && is_within(found, unequal)) break;
+    if (ops_saved(unequal, kFew) > ops_saved(found, kKept) && is_within(found, unequal)) break;
     auto run = of_model(state, found, in_runs);
     if (!run) break;
     std::vector<bool> stays(found.size());
@@ -255,8 +255,8 @@ std::optional<Samples> sample_layers(const Fold& fold) {
   }
   std::set<int> keeps = {by_size.front().second};
   std::sort(by_size.begin(), by_size.end());
-  for (size_t i = 0; i < kSampled; ++i)
-    keeps.insert(by_size[i * (by_size.size() - 1) / (kSampled - 1)].second);
+  for (size_t i = 0; i < kFew; ++i)
+    keeps.insert(by_size[i * (by_size.size() - 1) / (kFew - 1)].second);
   std::vector<bool> stays;
   for (const std::vector<OpId>& layer : run)
     stays.push_back(keeps.contains(fold.unit_of[layer.front().index()]));

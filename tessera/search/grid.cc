@@ -132,7 +132,7 @@ class GridSearch {
   bool is_hopeless(const PlanCandidate& one) const {
     const auto count = of_kind_.find(sorts_of(one.choice));
     if (count != of_kind_.end() && count->second >= kMostOfKind) return true;
-    return best_s_ > 0 && one.estimate.step_s > kHopelesslySlow * best_s_;
+    return best_s_ > 0 && one.estimate.step_s > kFormulaErrs * best_s_;
   }
 
   // Returns what the user fixed, as " with pp=2, tp=4"; "" if nothing is.

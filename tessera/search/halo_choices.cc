@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/plan/recipes/maps.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/question.h"
 
 namespace tessera {

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "tessera/graph/optimizers.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/explain.h"
 #include "tessera/search/plan_key.h"
 #include "tessera/search/question.h"
@@ -90,12 +91,6 @@ Result<Simulation> PlanSearch::play(const Lowering& lowering,
 
 namespace {
 
-// A program with more than this many times the work of the smallest program is put aside. It is
-// simulated only when no other candidate is expected to be faster than the best, or to fit. Once
-// some program fits, all programs that were put aside may together take as much work as all
-// others took.
-constexpr double kDear = 4;
-
 // Returns the sizes of the meshes. The work of a simulation depends on them: if meshes of 3
 // devices are on nodes of 8, for example, meshes are on the nodes in many different ways, and each
 // way is simulated.
@@ -137,7 +132,7 @@ PlanSearch::Judged PlanSearch::judge(PlanCandidate& candidate,
   const auto may_play = [&](int64_t instructions) {
     candidate.work = static_cast<double>(instructions);
     is_dear =
-        !is_small_ && !was_put_aside && least_work_ > 0 && candidate.work > kDear * least_work_;
+        !is_small_ && !was_put_aside && least_work_ > 0 && candidate.work > kFew * least_work_;
     return !is_dear;
   };
   const auto simulation =
@@ -245,22 +240,8 @@ namespace {
 
 constexpr size_t kOps = 20000;      // number of ops of all programs of a search together
 constexpr size_t kMostEdited = 24;  // most plans that are edited, for small models
-// For small models, plans up to this many times slower than the best are edited, too.
-constexpr double kEditsMaySave = 1.3;
-// An edit is tried if its estimate is at most this share of the original's.
-constexpr double kEditGain = .9995;
-constexpr size_t kEditsTried = 3;  // least number of edits of one plan that may be simulated
-// Programs are cheap if more than this many times kLeastPrograms are allowed.
-constexpr size_t kCheap = 4;
-// In the first 1/8 of its programs a search allows wide errors (Care::kWide).
-constexpr size_t kAlways = 8;
 // The search ends after so many plans that the question's part rules out.
 constexpr int64_t kMostLeftOut = 256;
-// A search that the user stops goes on until it has simulated so many programs, or has found one
-// that fits.
-constexpr size_t kTriedWhenStopped = 4;
-// Least number of programs that are simulated although they are not expected to fit.
-constexpr size_t kTooLarge = 4;
 
 }  // namespace
 
@@ -269,8 +250,7 @@ void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer
   const auto best_s = [&] { return answer.best ? *answer.simulated[*answer.best].step_s : 0; };
   const bool has_room = is_small_ && question_.evaluations >= answer.simulated.size() + pool.size();
   while (true) {
-    if (question_.stop && question_.stop() &&
-        (answer.best || answer.simulated.size() >= kTriedWhenStopped)) {
+    if (question_.stop && question_.stop() && (answer.best || answer.simulated.size() >= kFew)) {
       answer.ended = "stopped";
       return;
     }
@@ -282,7 +262,7 @@ void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer
       answer.ended = fmt::format("{} programs were simulated (--evaluations)", most);
       return;
     }
-    const bool is_early = answer.simulated.size() < all / kAlways;
+    const bool is_early = answer.simulated.size() < all / kFew;
     auto next = pool.take(best_s(),
                           until == Until::kOneFits ? Care::kSmallest
                           : has_room               ? Care::kEvery
@@ -323,7 +303,7 @@ void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer
 void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& edits_of,
                             const Refine& refine, PlanAnswer& answer) {
   size_t most = programs_allowed();
-  const size_t too_large = is_small_ ? ranked.size() : std::max(kTooLarge, most / kAlways);
+  const size_t too_large = is_small_ ? ranked.size() : std::max(kFew, most / kFew);
   CandidatePool pool(question_.margin, too_large, is_small_, refine);
   for (PlanCandidate& candidate : ranked) pool.add(std::move(candidate));
   ranked = {};
@@ -350,7 +330,7 @@ void PlanSearch::edit_best(const EditsOf& edits_of, size_t most, size_t too_larg
   // If programs are cheap, edits are tried even if the formula promises no gain, because it errs by
   // more than an edit changes.
   const bool is_cheap = has_cheap_programs();
-  const size_t tries = std::max(kEditsTried, std::min(most, programs_allowed()) / kCheap / 2);
+  const size_t tries = std::max(kFew, std::min(most, programs_allowed()) / kFew / 2);
   while (edits_of && answer.ended != "stopped" &&
          (answer.simulated.size() < most || (goes_on(answer) && edited.size() < kMostEdited))) {
     const auto source = worth_an_edit(answer, edited);
@@ -360,7 +340,7 @@ void PlanSearch::edit_best(const EditsOf& edits_of, size_t most, size_t too_larg
     CandidatePool edits(is_cheap ? question_.margin : 1, too_large, is_small_);
     edits.learn(from);
     for (PlanCandidate& edit : edits_of(from)) {
-      const bool gains = edit.estimate.step_s <= kEditGain * from.estimate.step_s ||
+      const bool gains = edit.estimate.step_s <= kGain * from.estimate.step_s ||
                          (!from.fits && edit.estimate.memory_bytes < from.estimate.memory_bytes);
       if (is_cheap) {
         edits.add(std::move(edit));
@@ -388,10 +368,10 @@ std::optional<size_t> PlanSearch::worth_an_edit(const PlanAnswer& answer,
   for (size_t i = 0; i < answer.simulated.size(); ++i) {
     const PlanCandidate& one = answer.simulated[i];
     if (!one.step_s || edited.contains(i)) continue;
-    // Edits reduce the memory by at most kNearlyFits.
-    if (!one.fits && one.need_bytes > kNearlyFits * limit_) continue;
+    // Edits reduce the memory by at most kFormulaErrs.
+    if (!one.fits && one.need_bytes > kFormulaErrs * limit_) continue;
     const bool may_win = is_small_ && edited.size() < kMostEdited
-                             ? *one.step_s < kEditsMaySave * best_s
+                             ? *one.step_s < kFormulaErrs * best_s
                              : !one.fits && *one.step_s < best_s;
     if (answer.best && !may_win) continue;
     if (!out || !is_slower(one, answer.simulated[*out])) out = i;
@@ -523,7 +503,7 @@ bool is_small(const PlanQuestion& question, const Fold& fold) {
   return devices <= kSmallDevices && static_cast<int64_t>(ops) * devices <= kSmallOps;
 }
 
-bool PlanSearch::has_cheap_programs() const { return programs_allowed() > kCheap * kLeastPrograms; }
+bool PlanSearch::has_cheap_programs() const { return programs_allowed() > kFew * kLeastPrograms; }
 
 size_t PlanSearch::programs_allowed() const {
   if (question_.evaluations > 0) return question_.evaluations;

@@ -25,9 +25,6 @@
 
 namespace tessera {
 
-// A plan that needs up to this many times the memory of a device may fit after small changes.
-inline constexpr double kNearlyFits = 1.3;
-
 class PlanSearch {
  public:
   // Prepares a search; `question` outlives it. Errors: those of the model's text.

@@ -20,9 +20,6 @@ namespace tessera {
 // micro-batches, and all of other models, are tried only as long as the time of a sequence
 // still falls.
 inline constexpr int64_t kTriedSequences = 32;
-// A choice that takes more than this many times the best time by formula cannot be the best,
-// because the formula errs by less.
-inline constexpr double kHopelesslySlow = 1.3;
 
 // A schedule, and the numbers of chunks (stages of each place) that are tried with it.
 struct SpaceSchedule {
@@ -155,10 +152,10 @@ class Ranking {
   std::vector<SpaceSchedule> schedules_of(const Space& space) const;
   void rank_schedules(Choice choice, const Space& space, const Inside& inside,
                       std::vector<PlanCandidate>& out);
-  // Adds a candidate for each value of Choice::sharded and of Choice::replicas_apart. `is_far_off`:
+  // Adds a candidate for each value of Choice::sharded and of Choice::replicas_apart. `may_leave_out`:
   // whether the choice is far slower than the best; its candidates are then kept only if no ranked
   // choice beats them in both time and memory.
-  void rank_shards(Choice choice, const Inside& inside, bool is_far_off,
+  void rank_shards(Choice choice, const Inside& inside, bool may_leave_out,
                    std::vector<PlanCandidate>& out);
   bool is_beaten(const Estimate& estimate) const;
   void note(const Estimate& estimate);

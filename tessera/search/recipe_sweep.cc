@@ -6,26 +6,21 @@
 #include <map>
 
 #include "tessera/base/text.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/plan_key.h"
 #include "tessera/search/question.h"
 
 namespace tessera {
 namespace {
 
-constexpr size_t kMostDegrees = 3;  // most degrees of a start that are above their least value
 // Plans with more ops (each counted for every step of a loop) are not tried, because they
 // take seconds.
 constexpr int64_t kMostTexts = 30000;
 constexpr double kMostWork = 600000;  // most PlanCandidate::work of a race: two or three seconds
 constexpr double kMostWorkOfStarts = 150000;  // most work of the rounds of starts in a race
 constexpr double kMostWorkOfOne = 40000;      // most work of one program in a race
-constexpr size_t kStartsARound = 3;           // starts that each recipe tries in a round of a race
-constexpr size_t kLeads = 3;  // most leads (values of the fastest candidates of the earlier search)
-constexpr size_t kFewRecipes = 3;  // recipes are halved only while more than so many are left
-constexpr double kHopeless = 4;   // recipes slower than this many times the best of all are dropped
 constexpr size_t kPatience = 24;  // least number of programs without a gain before a race ends
 constexpr double kPatientWork = 150000;  // the work without a gain after which a race ends
-constexpr double kGain = .9995;          // a gain is at most this share of the best time
 constexpr double kMayWin =
     1.5;  // the race does not climb from calls slower than this many times the best of all
 
@@ -45,7 +40,7 @@ std::vector<CallValues> leads_of(const std::vector<PlanCandidate>& candidates) {
   }
   std::stable_sort(order.begin(), order.end(),
                    [](const auto* a, const auto* b) { return *a->step_s < *b->step_s; });
-  if (order.size() > kLeads) order.resize(kLeads);
+  if (order.size() > kFew) order.resize(kFew);
   std::vector<CallValues> out;
   for (const PlanCandidate* one : order) {
     CallValues values = values_of(one->choice);
@@ -283,7 +278,7 @@ void RecipeSweep::find_degrees() {
   }
 }
 
-// Returns the starts: calls whose degrees multiply to the number of devices. At most kMostDegrees
+// Returns the starts: calls whose degrees multiply to the number of devices. At most kFew
 // degrees are above their least value; calls with fewer of these come first. Whether a plan really
 // has as many ranks as there are devices shows only when it is written.
 std::vector<RecipeCall> RecipeSweep::starts_of() const {
@@ -292,7 +287,7 @@ std::vector<RecipeCall> RecipeSweep::starts_of() const {
   // The base call may already have several ranks, because of fixed arguments.
   const auto least = plan_of(base_);
   const int64_t ranks = least ? least->ranks() : 1;
-  for (size_t above = 0; above <= std::min(kMostDegrees, degrees_.size()); ++above)
+  for (size_t above = 0; above <= std::min(kFew, degrees_.size()); ++above)
     add_starts(base_, 0, above, ranks, ranks, values, out);
   return out;
 }
@@ -439,7 +434,7 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
   }
   const auto is_hopeless = [&](const RecipeSweep& sweep) {
     const PlanCandidate& best = sweep.best()->candidate;
-    return best.fits && *best.step_s > kHopeless * std::min(best_s, judged.best_s);
+    return best.fits && *best.step_s > kFew * std::min(best_s, judged.best_s);
   };
   std::vector<RecipeSweep*> racing;
   for (RecipeSweep& sweep : all) racing.push_back(&sweep);
@@ -447,7 +442,7 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
   const auto may_start = [&] {
     return 2 * left() > programs && judged.work < kMostWorkOfStarts && !stopped();
   };
-  for (size_t starts = 1; racing.size() > kFewRecipes && may_start();) {
+  for (size_t starts = 1; racing.size() > kFew && may_start();) {
     for (RecipeSweep* sweep : racing) {
       if (may_start()) sweep->try_starts(std::min(starts, left()));
     }
@@ -455,10 +450,10 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
       return sweep->best() == nullptr || is_hopeless(*sweep);
     });
     if (starts == 1) {
-      starts = kStartsARound - 1;
+      starts = kFew - 1;
       continue;
     }
-    starts = kStartsARound;
+    starts = kFew;
     std::stable_sort(racing.begin(), racing.end(), is_ahead);
     racing.resize((racing.size() + 1) / 2);
   }

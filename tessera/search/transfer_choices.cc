@@ -6,13 +6,12 @@
 #include <set>
 
 #include "tessera/base/text.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/question.h"
 
 namespace tessera {
 namespace {
 
-// Edits are worth a program if ranks wait for at least this share of the step.
-constexpr double kWaits = .04;
 constexpr int64_t kFactor = 4;  // factor between the sizes of buckets that are tried
 constexpr int64_t kLeast = 1 << 20, kMost = 1600 << 20;  // bytes of the buckets that are tried
 constexpr int64_t kMostAhead = 4;
@@ -59,7 +58,7 @@ namespace {
 std::vector<TransferEdit> edits_of(const TransferChoice& now, bool gathers,
                                    const PlanCandidate& from, const PlanQuestion& question) {
   std::vector<TransferEdit> out;
-  if (!from.step_s || from.exposed_s < kWaits * *from.step_s) return out;
+  if (!from.step_s || from.exposed_s < kLittle * *from.step_s) return out;
   if (!question.fixed.contains("bucket_bytes")) {
     const int64_t bucket = now.bucket_bytes > 0 ? now.bucket_bytes : kPlainBucket;
     const auto add = [&](int64_t bytes, double saves) {
