@@ -41,9 +41,9 @@ bool have_same_stage(const Choice& a, const Choice& b) {
 // less than `at_least`. This function is called for each candidate after each program, so members
 // that are slow to compare are compared last.
 std::optional<int> alike(const Choice& a, const Choice& b, int at_least) {
-  // Choices with different shards count as strangers, because the formula errs most in the cost
-  // of shards.
-  const int most = a.sharded == b.sharded ? kRespects : kStrangers;
+  // Choices with different shards, or other tensors on the host, count as strangers, because the
+  // formula errs most in the cost of these.
+  const int most = a.sharded == b.sharded && a.offload == b.offload ? kRespects : kStrangers;
   if (most < at_least) return {};
   int unlike = 0;
   const auto may_go_on = [&](bool is_equal) {

@@ -17,6 +17,7 @@
 #include "tessera/plan/recipes/patterns.h"
 #include "tessera/plan/selector.h"
 #include "tessera/search/constants.h"
+#include "tessera/search/offload.h"
 #include "tessera/search/scoped_dims.h"
 
 namespace tessera {
@@ -521,6 +522,7 @@ std::string Choice::str() const {
   if (micro_batches > 1) parts.push_back(fmt::format("micro_batches={}", micro_batches));
   if (sharded > 0) parts.push_back(fmt::format("sharded={}", sharded));
   if (recompute != "none") parts.push_back("recompute=" + recompute);
+  if (!offload.empty()) parts.push_back("offload=" + offload);
   if (halos.rims) parts.emplace_back("rims");
   if (halos.layers > 1) parts.push_back(fmt::format("halo_layers={}", halos.layers));
   if (!slices.empty()) parts.push_back(fmt::format("slices={}", fmt::join(slices, "+")));
@@ -623,6 +625,7 @@ Result<std::string> write_plan(const Choice& choice, const Graph& forward,
                           choice.sliced_stages ? ", stages = true" : ""));
   }
   text.compute_in(std::string(dtype_name(choice.compute)));
+  write_offload(text, choice.offload);
   const int64_t bucket = choice.transfers.bucket_bytes;
   return fmt::format("# {}\n{}{}", heading,
                      bucket > 0 ? fmt::format("bucket_bytes = {}\n", bucket) : "", text.str());

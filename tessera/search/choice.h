@@ -94,6 +94,7 @@ struct Choice {
   // optimizer state (1), gradients too (2), parameters too (3).
   int64_t sharded = 0;
   std::string recompute = "none";  // as the argument `recompute` of recipes
+  std::string offload;  // which tensors rest on the host: a level's name (offload.h); empty: none
   HaloChoice halos;
   // The lengths of the slices into which the dim `slice_dim` is cut, in order; empty: the dim
   // stays whole.

@@ -604,6 +604,7 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
     out.memory_bytes = memory;
     out.capacity_bytes = has;
     out.state_bytes = state;
+    out.activation_bytes = flies;
   }
   out.work_s = m * sum / static_cast<double>(p) + once;
   const bool hides = style_.overlap_messages && !cluster_.type_of(0).device.synchronous;

@@ -40,6 +40,7 @@ struct Estimate {
   double work_s = 0;
   // The bytes of optimizer state at that place; a part of memory_bytes.
   double state_bytes = 0;
+  double activation_bytes = 0;  // of all micro-batches in flight at that place; a part, too
   bool fits() const { return capacity_bytes <= 0 || memory_bytes <= capacity_bytes; }
 };
 

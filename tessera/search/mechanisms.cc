@@ -29,7 +29,7 @@ const std::vector<MechanismName>& mechanism_names() {
       {Mechanism::kExpansion, "expansion", "fused ops are taken apart"},
       {Mechanism::kRecipes, "recipes", "programs that are left go to a race of all recipes"},
       {Mechanism::kTables, "tables", "embedding tables are spread by their own planner"},
-      {Mechanism::kBaseline, "baseline", "the best plan of megatron_grid is a candidate"},
+      {Mechanism::kBaseline, "baseline", "the lists of dims of megatron_grid are in every space"},
   };
   return names;
 }

@@ -1,24 +1,21 @@
-// Finds plans whose tensors rest in the host's memory. The offloaded tensors are written as a part
-// of a plan (plan/part.h), as a user would write it for --with. The search finds the rest of the
-// plan, and prices programs that contain the part. So there is no second cost model, and planners
-// need not know the cost of a copy to the host. The names of the parts, each with the tensors that
-// rest on the host:
+// Tensors that rest in the host's memory. How much rests there is a level of a choice
+// (Choice::offload), as recomputation is:
 //
 //   optimizer   the optimizer's state, which the host then updates
 //   states      gradients and parameters too; parameters come to the device once a step
 //   all         parameters for each use, and activations that the backward pass reads
 //
-//   TESSERA_TRY(PlanAnswer answer, find_in_space(question, whole_space));
-//   TESSERA_TRY(answer, find_with_offload(question, std::move(answer)));
+//   add_offloaded(question, ranked);      // choices that fit with a level, beside those without one
 //
-// Each part costs a search of its own. It is searched only where it can help: where nothing fits
-// otherwise, or where memory binds and a good part of the memory is optimizer state. Machines whose
-// devices are the host's own cores are left out, because they gain nothing.
+// A step is never shorter for a level, so a choice needs one only if it does not fit without. The
+// level's bounds on time and memory cost nothing. Only a choice that is about to be simulated is
+// priced with its level (Ranking::refine).
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "tessera/plan/recipes/writer.h"
 #include "tessera/search/answer.h"
 #include "tessera/search/question.h"
 
@@ -29,12 +26,13 @@ const std::vector<std::string>& offload_names();
 // Returns the name for people of the tensors that rest on the host: "optimizer state" for
 // "optimizer"; "" for "none".
 std::string offload_text(const std::string& name);
+// Writes where the tensors of a level rest; nothing for the name "".
+void write_offload(recipes::PlanText& text, const std::string& name);
 
-// Returns the best of `plain`, the answer without offload, and the answers with offload: the
-// fastest answer that fits or, if none fits, the one that needs the least memory.
-Result<PlanAnswer> find_with_offload(const PlanQuestion& question, PlanAnswer plain);
-// Returns the answer of a search whose plans offload the tensors of `name`, which is not "none".
-// Errors: those of the search.
-Result<PlanAnswer> find_offloaded(const PlanQuestion& question, const std::string& name);
+// Adds to the ranked choices those that do not fit, are faster by formula than all that fit, and
+// fit with a level: each with its least such level. If the question fixes a level, gives all
+// choices that one. Machines whose devices are the host's own cores are left out, because they gain
+// nothing.
+void add_offloaded(const PlanQuestion& question, std::vector<PlanCandidate>& ranked);
 
 }  // namespace tessera

@@ -370,7 +370,7 @@ std::optional<size_t> PlanSearch::worth_an_edit(const PlanAnswer& answer,
     if (!one.step_s || edited.contains(i)) continue;
     // Edits reduce the memory by at most kFormulaErrs.
     if (!one.fits && one.need_bytes > kFormulaErrs * limit_) continue;
-    const bool may_win = is_small_ && edited.size() < kMostEdited
+    const bool may_win = has_cheap_programs() && edited.size() < kMostEdited
                              ? *one.step_s < kFormulaErrs * best_s
                              : !one.fits && *one.step_s < best_s;
     if (answer.best && !may_win) continue;
@@ -459,6 +459,7 @@ Result<PlanAnswer> PlanSearch::answer(std::vector<PlanCandidate> ranked, const s
     judged_best_.reset();
     best.step_s = answer.simulation->step_time_s;
     TESSERA_TRY(answer.plan, text_of(best.choice));
+    answer.offloaded = best.choice.offload;
     set_bound(answer);
     if (question_.explain)
       answer.blocks = explain_blocks(question_, *forward_, fold_, *pricer_, best.choice, offered);

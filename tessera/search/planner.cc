@@ -88,11 +88,6 @@ Result<PlanAnswer> find_with_tables(const PlanQuestion& question) {
   return spread && spread->best && (!plain || is_better(*spread, *plain)) ? spread : plain;
 }
 
-bool asks_for_offload(const PlanQuestion& question) {
-  const auto fixed = question.fixed.find("offload");
-  return fixed != question.fixed.end() && fixed->second != offload_names().front();
-}
-
 // Answers as the planner megatron_grid. It simulates more programs than other planners, because a
 // baseline must not lose through errors of the formula.
 Result<PlanAnswer> find_in_megatron_grid(const PlanQuestion& question) {
@@ -106,32 +101,18 @@ bool asks_for_recipes(const PlanQuestion& question) {
   return question.fixed.contains("cp") || question.fixed.contains("ep");
 }
 
-Result<PlanAnswer> find_by_mechanisms(const PlanQuestion& question) {
+Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
+  if (asks_for_recipes(question)) return find_by_recipes(question);
   Expanded found{question, {}};
   if (question.uses(Mechanism::kExpansion)) {
     TESSERA_TRY(found, find_with_expansions(question, find_with_tables));
   } else {
     TESSERA_TRY(found.answer, find_with_tables(question));
   }
-  PlanAnswer answer = std::move(found.answer);
-  if (question.uses(Mechanism::kOffload)) {
-    TESSERA_TRY(answer, find_with_offload(found.question, std::move(answer)));
-  }
-  if (!question.uses(Mechanism::kRecipes)) return answer;
-  if (question.part && !goes_with_recipes(*question.part)) return answer;
-  return find_with_recipes(found.question, std::move(answer));
-}
-
-// Answers with the faster one of what the mechanisms find and of the best of the baseline's grid,
-// which is a candidate of every search.
-Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
-  if (asks_for_recipes(question)) return find_by_recipes(question);
-  if (asks_for_offload(question)) return find_offloaded(question, question.fixed.at("offload"));
-  auto answer = find_by_mechanisms(question);
-  if (!question.uses(Mechanism::kBaseline)) return answer;
-  const auto baseline = find_in_megatron_grid(question);
-  const bool wins = baseline && baseline->best && (!answer || is_better(*baseline, *answer));
-  return wins ? baseline : answer;
+  if (!question.uses(Mechanism::kRecipes) ||
+      (question.part && !goes_with_recipes(*question.part)))
+    return std::move(found.answer);
+  return find_with_recipes(found.question, std::move(found.answer));
 }
 
 // Returns a function that hands on each plan that is faster than all that it was given before. A
@@ -310,10 +291,7 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
           answer.ended == "stopped" ? "stopped before a plan was found that fits" : "nothing fits",
           answer.simulated.size(), memory_text(smallest->need_bytes),
           memory_text(answer.limit_bytes), memory_text(smallest->need_bytes - answer.limit_bytes),
-          smallest->name() +
-              (answer.offloaded.empty()
-                   ? ""
-                   : fmt::format(", {} on the host", offload_text(answer.offloaded))),
+          smallest->name(),
           smallest->call.empty() ? "; by formula the smallest choice needs " +
                                        memory_text(answer.curve.front().estimate.memory_bytes)
                                  : "");

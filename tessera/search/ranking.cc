@@ -20,7 +20,7 @@
 namespace tessera {
 namespace {
 
-// Most choices for which recomputation by unit is tried (refine()).
+// Most choices for which recomputation by unit is tried (recompute_units()).
 constexpr size_t kMostRefined = 64;
 // With at most so many devices, any number of them may stay unused.
 constexpr int64_t kAllCounts = 8;
@@ -431,7 +431,7 @@ std::vector<PlanCandidate> Ranking::rank(Space& space) {
   const bool improves_early = space.own_lists && !is_small_;
   rank_shapes(space, levels, out, improves_early);
   if (space.own_lists && (!improves_early || levels.size() > 1)) improve_lists(space, levels, out);
-  refine(space, out);
+  recompute_units(space, out);
   if (space.own_units) rank_halos(out);
   return out;
 }
@@ -589,7 +589,7 @@ std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const 
   return best.choice.axes[1].dims;
 }
 
-void Ranking::refine(const Space& space, std::vector<PlanCandidate>& out) {
+void Ranking::recompute_units(const Space& space, std::vector<PlanCandidate>& out) {
   if (!question_.uses(Mechanism::kPartition)) return;
   // Needs one kind of nodes, because partition() takes one time for a unit, whatever its stage.
   if (limit_ <= 0 || !space.own_units || estimator_.kinds().count() > 1) return;
@@ -709,12 +709,16 @@ bool Ranking::estimate_own(PlanCandidate& candidate) {
   return true;
 }
 
-void Ranking::play(PlanCandidate& candidate) {
+void Ranking::refine(PlanCandidate& candidate) {
   const Choice& choice = candidate.choice;
-  if (choice.stages == 1) return;
-  estimator_.play_schedules(true);
-  PlanCandidate played = candidate;
-  if (estimate_own(played)) candidate.estimate.step_s = played.estimate.step_s;
+  const bool plays = plays_ && choice.stages > 1;
+  if (!plays && choice.offload.empty()) return;
+  estimator_.play_schedules(plays);
+  PlanCandidate refined = candidate;
+  if (estimate_own(refined)) {
+    candidate.estimate.step_s = refined.estimate.step_s;
+    if (!choice.offload.empty()) candidate.estimate = refined.estimate;
+  }
   estimator_.play_schedules(false);
 }
 

@@ -40,6 +40,7 @@ struct Space {
   // Whether the search may change the lists, and also tries other sizes of buckets and depths of
   // prefetching.
   bool own_lists = false;
+  bool offloads = false;  // whether tensors may rest on the host (offload.h)
   // Whether choices may have these axes inside a stage; unset: all may.
   std::function<bool(const std::vector<ChoiceAxis>&)> takes = {};
   bool has_rings() const;  // whether some list has a ring ("seq~kv")
@@ -57,10 +58,12 @@ class Ranking {
   // treatment of halos (halo_choices.h) and other transfers (transfer_choices.h).
   std::vector<PlanCandidate> edits(const PlanCandidate& candidate, const Space& space);
 
-  // Estimates the candidate's time anew with its schedule simulated (Estimator::play_schedules).
-  void play(PlanCandidate& candidate);
-  // Sets whether edits(), too, estimates with the schedule simulated. The default is false.
-  void play_edits(bool plays) { plays_edits_ = plays; }
+  // Estimates a candidate anew before it is simulated: with its schedule simulated, if play() says
+  // so, and if tensors rest on the host (offload.h) with prices that know it.
+  void refine(PlanCandidate& candidate);
+  // Sets whether refine() and edits() estimate with the schedule simulated
+  // (Estimator::play_schedules). The default is false.
+  void play(bool plays) { plays_ = plays; }
   // Sets the estimate of a choice whose units may have recomputation and halos of their own. Returns
   // false if some unit cannot be priced.
   bool estimate_own(PlanCandidate& candidate);
@@ -88,7 +91,9 @@ class Ranking {
   // Returns the entries of which lists may be made: dims_to_cut() without rings or work classes if
   // the question switches these mechanisms off.
   std::vector<std::string> dims_offered() const;
-  void add_all_lists(Space& space, int64_t size) const;
+  // Returns lists that every search tries, whether or not trials find them: those of the baseline
+  // (megatron_grid()), and for small models all lists of one or two dims.
+  std::vector<DimList> lists_to_add() const;
   // Numbers into which the devices are divided; inner: devices of the axes inside a stage.
   struct Shape {
     int64_t stages, replicas, inner;
@@ -184,7 +189,7 @@ class Ranking {
   // Adds candidates for choices that recompute nothing, would be fast enough, and do not fit. Their
   // cuts give fewer units to places with more micro-batches in flight, and single units are
   // recomputed (partition.h).
-  void refine(const Space& space, std::vector<PlanCandidate>& out);
+  void recompute_units(const Space& space, std::vector<PlanCandidate>& out);
   std::optional<PlanCandidate> with_own_recomputation(const std::vector<Choice>& levels);
   // Adds edits of the best candidates that have halos, in which the halos are treated
   // otherwise (halo_choices.h).
@@ -205,7 +210,7 @@ class Ranking {
   std::map<std::string, std::map<Shape, double>> too_large_s_;
   // Axes whose edits were tried, or that resulted from them: size and cuts_of().
   std::set<std::string> edited_;
-  bool plays_edits_ = false;
+  bool plays_ = false;
   // Whether kernels are so small that neither fewer sequences nor cuts save time, and memory
   // suffices for all sequences.
   bool cuts_save_nothing_ = false;

@@ -5,6 +5,7 @@
 
 #include "tessera/base/infinity.h"
 #include "tessera/search/constants.h"
+#include "tessera/search/grid.h"
 #include "tessera/search/question.h"
 #include "tessera/search/ranking.h"
 
@@ -33,22 +34,19 @@ int64_t Ranking::most_inner() const {
       {2 * question_.cluster->type_of(0).devices, kLeastInner, fixed_number(question_, "tp")});
 }
 
-void Ranking::add_all_lists(Space& space, int64_t size) const {
+std::vector<DimList> Ranking::lists_to_add() const {
+  std::vector<DimList> out;
+  if (question_.uses(Mechanism::kBaseline)) out = megatron_grid().tensor;
+  if (!is_small_) return out;
   std::vector<std::string> dims = dims_to_cut(fold_.graph, 0);
   std::erase_if(dims, [](const std::string& dim) { return !parse_entry(dim).scope.empty(); });
-  std::set<std::string> known;
-  for (const DimList& list : space.lists)
-    known.insert(cuts_of(fold_.graph, inner_axes(size, list)));
-  const auto add = [&](const DimList& list) {
-    if (known.insert(cuts_of(fold_.graph, inner_axes(size, list))).second)
-      space.lists.push_back(list);
-  };
   for (const std::string& a : dims) {
-    add({a});
+    out.push_back({a});
     for (const std::string& b : dims) {
-      if (a != b) add({a, b});
+      if (a != b) out.push_back({a, b});
     }
   }
+  return out;
 }
 
 bool Ranking::all_fit_and_none_is_longer(int64_t least) {
@@ -98,7 +96,13 @@ void Ranking::find_dims(Space& space) {
   cuts_save_nothing_ =
       !is_small_ && allows(question_, "tp", 1) && all_fit_and_none_is_longer(least);
   space.lists = search.find_lists(smallest, least, cuts_save_nothing_);
-  if (is_small_) add_all_lists(space, smallest);
+  std::set<std::string> known = {cuts_of(fold_.graph, inner_axes(smallest, {}))};
+  for (const DimList& list : space.lists)
+    known.insert(cuts_of(fold_.graph, inner_axes(smallest, list)));
+  for (DimList& list : lists_to_add()) {
+    if (known.insert(cuts_of(fold_.graph, inner_axes(smallest, list))).second)
+      space.lists.push_back(std::move(list));
+  }
   const auto add = [&](std::vector<DimPair> pairs) {
     for (DimPair& pair : pairs) {
       if (std::find(space.pairs.begin(), space.pairs.end(), pair) == space.pairs.end())

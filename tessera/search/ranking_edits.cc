@@ -54,7 +54,7 @@ std::vector<int64_t> other_chunks(const Choice& from, size_t units) {
 }  // namespace
 
 std::vector<PlanCandidate> Ranking::edits(const PlanCandidate& candidate, const Space& space) {
-  estimator_.play_schedules(plays_edits_);
+  estimator_.play_schedules(plays_);
   std::vector<PlanCandidate> out = edits_of(candidate, space);
   estimator_.play_schedules(false);
   return out;

@@ -70,11 +70,11 @@ Edited with_better_transfers(PlanSearch& search, TriedCall from, size_t programs
   return out;
 }
 
-// Returns the answer's candidates whose plans follow from their choices alone: none if tensors are
-// offloaded or tables are spread, because the plans then have a part.
+// Returns the answer's candidates whose plans follow from their choices alone: none if tables are
+// spread, because the plans then have a part.
 std::vector<PlanCandidate> choices_among(const PlanAnswer& answer, const PlanQuestion& question) {
   std::vector<PlanCandidate> out;
-  if (!answer.offloaded.empty() || may_spread_tables(question)) return out;
+  if (may_spread_tables(question)) return out;
   for (const PlanCandidate& one : answer.simulated) {
     if (one.call.empty() && !one.choice.axes.empty()) out.push_back(one);
   }
@@ -141,17 +141,16 @@ Result<PlanAnswer> find_by_recipes(const PlanQuestion& question) {
 
 Result<PlanAnswer> find_with_recipes(const PlanQuestion& question, PlanAnswer answer) {
   const size_t used = answer.simulated.size();
-  // At least half of the allowed programs count as used here, even if the search simulated fewer:
-  // the other half must be enough for a race, because a race costs as much as a search.
-  const size_t counted = std::max(used, answer.programs_allowed / 2);
-  if (answer.programs_allowed < counted + kWorthARace || (question.stop && question.stop()))
-    return answer;
+  // Half of the allowed programs are the recipes', even if the search simulated more than the other
+  // half: what a recipe reaches must be among what the search tries.
+  const size_t half = answer.programs_allowed / 2;
+  if (half < kWorthARace || (question.stop && question.stop())) return answer;
   TESSERA_TRY(const auto search, PlanSearch::begin(question));
   // For small models with a given number of evaluations, the search has already simulated what
   // it may.
   if (is_small(question, search->fold()) && question.evaluations > 0) return answer;
   if (question.progress) question.progress("recipes");
-  const size_t programs = answer.programs_allowed - used;
+  const size_t programs = std::max(half, answer.programs_allowed - std::min(used, answer.programs_allowed));
   RecipeRace race = race_recipes(*search, devices_of(question), programs - kForEdits,
                                  choices_among(answer, question));
   if (race.found.empty()) return answer;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "tessera/search/grid.h"
+#include "tessera/search/offload.h"
 #include "tessera/search/plan_search.h"
 #include "tessera/search/question.h"
 
@@ -19,7 +20,7 @@ Result<Space> whole_space(Ranking& ranking) {
   ranking.find_dims(space);
   space.recompute = {"none", "selective", "full"};
   space.schedules = {{"1f1b"}, {"interleaved", kMoreChunks}, {"zb_h1"}, {"zb_h2"}};
-  space.own_units = space.own_lists = true;
+  space.own_units = space.own_lists = space.offloads = true;
   return space;
 }
 
@@ -31,15 +32,14 @@ Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker&
   TESSERA_TRY(Space space, space_of(ranking));
   const auto edits = [&](const PlanCandidate& best) { return ranking.edits(best, space); };
   std::vector<PlanCandidate> ranked = ranking.rank(space);
+  if (space.offloads) add_offloaded(question, ranked);
   const std::string refusal = ranking.last_refusal();
   // Estimates simulate schedules only if programs are dear. Cheap programs are simulated
   // whole instead.
-  const bool plays = question.uses(Mechanism::kPlayedSchedules) &&
-                     !is_small(question, search->fold()) && !search->has_cheap_programs();
-  ranking.play_edits(plays);
-  const auto play = [&](PlanCandidate& candidate) { ranking.play(candidate); };
-  TESSERA_TRY(PlanAnswer answer, search->answer(std::move(ranked), refusal, edits,
-                                                plays ? play : PlanSearch::Refine()));
+  ranking.play(question.uses(Mechanism::kPlayedSchedules) &&
+               !is_small(question, search->fold()) && !search->has_cheap_programs());
+  const auto refine = [&](PlanCandidate& candidate) { ranking.refine(candidate); };
+  TESSERA_TRY(PlanAnswer answer, search->answer(std::move(ranked), refusal, edits, refine));
   answer.lists = space.lists;
   answer.estimated += ranking.left_out();
   return answer;

@@ -431,6 +431,7 @@ UnitQuestion unit_question(const Choice& choice, int64_t batch, size_t stage) {
   out.sequences = std::max<int64_t>(1, batch / choice.micro_batches / replicas);
   out.recompute = choice.recompute;
   out.halos = choice.halos;
+  out.offload = choice.offload;
   return out;
 }
 
@@ -491,6 +492,7 @@ Result<UnitPrices> UnitPricer::simulate_units(const UnitQuestion& question) {
   }
   choice.slice_dim = question.slice_dim;
   choice.halos = question.halos;
+  choice.offload = question.offload;
   TESSERA_TRY(const std::string text, write_plan(choice, *model->graph, {}, "units"));
   TESSERA_TRY(const Plan plan, parse_plan(text, choice.str()));
   ++simulated_;
@@ -524,9 +526,9 @@ Result<const UnitPrices*> UnitPricer::price(const UnitQuestion& question) {
                                                      : fmt::format("{}={} ", question.slice_dim,
                                                                    fmt::join(question.slices, "+"));
   const std::string key =
-      fmt::format("{} {} {} {} {}{} {} {}", fmt::ptr(question.on), question.sequences,
-                  question.recompute, question.passes_only, sliced, question.halos.rims,
-                  question.halos.layers, cuts_of(*model->graph, question.axes));
+      fmt::format("{} {} {} {} {} {}{} {} {}", fmt::ptr(question.on), question.sequences,
+                  question.recompute, question.offload, question.passes_only, sliced,
+                  question.halos.rims, question.halos.layers, cuts_of(*model->graph, question.axes));
   auto it = known_.find(key);
   if (it == known_.end()) {
     it = known_.emplace(key, model_.broken->run([&] { return simulate_units(question); })).first;

@@ -137,7 +137,8 @@ struct UnitQuestion {
   // pipeline does.
   std::vector<int64_t> slices = {};
   std::string slice_dim = "seq";
-  HaloChoice halos = {};  // as Choice::halos
+  HaloChoice halos = {};     // as Choice::halos
+  std::string offload = {};  // as Choice::offload
 };
 
 // Returns the question that prices the units of a stage of the choice. It has the stage's axes
