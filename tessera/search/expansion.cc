@@ -19,8 +19,6 @@
 namespace tessera {
 namespace {
 
-constexpr int64_t kProbedSequences = 4;
-
 // The ops that can be taken apart: patterns of their paths, by kind.
 using FusedOps = std::map<std::string, std::set<std::string>>;
 
@@ -67,7 +65,8 @@ std::optional<double> passes_of_choice(const PlanQuestion& question, const Choic
 Choice uncut_choice(const PlanQuestion& question) {
   Choice out;
   int64_t sequences = 1;
-  while (2 * sequences <= kProbedSequences && question.batch % (2 * sequences) == 0) sequences *= 2;
+  while (2 * sequences <= static_cast<int64_t>(kFew) && question.batch % (2 * sequences) == 0)
+    sequences *= 2;
   out.axes = {{"dp", 1, {"batch"}}};
   out.micro_batches = question.batch / sequences;
   out.compute = question.compute;

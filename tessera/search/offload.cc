@@ -10,8 +10,8 @@ namespace {
 struct Level {
   std::string name, what;
   double states = 0;  // bytes that leave the device, as a multiple of the optimizer state's
-  std::string keep_parameters;      // how long the device keeps a copy; empty: they rest there
-  bool activations = false;         // whether activations leave the device
+  std::string keep_parameters;  // how long the device keeps a copy; empty: they rest there
+  bool activations = false;     // whether activations leave the device
 };
 
 const std::vector<Level>& levels() {

@@ -10,8 +10,6 @@
 namespace tessera {
 namespace {
 
-constexpr int kBounds = 12;  // number of bounds on the slowest place that are tried
-
 // A change of a unit to a level that holds fewer bytes.
 struct Upgrade {
   size_t unit = 0, to = 0;

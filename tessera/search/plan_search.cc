@@ -131,8 +131,8 @@ PlanSearch::Judged PlanSearch::judge(PlanCandidate& candidate,
   bool is_dear = false;
   const auto may_play = [&](int64_t instructions) {
     candidate.work = static_cast<double>(instructions);
-    is_dear =
-        !is_small_ && !was_put_aside && least_work_ > 0 && candidate.work > kFew * least_work_;
+    is_dear = !is_small_ && !was_put_aside && least_work_ > 0 &&
+              candidate.work > static_cast<double>(kFew) * least_work_;
     return !is_dear;
   };
   const auto simulation =
@@ -236,15 +236,6 @@ Error PlanSearch::why_not(const Choice& choice) {
   return {};
 }
 
-namespace {
-
-constexpr size_t kOps = 20000;      // number of ops of all programs of a search together
-constexpr size_t kMostEdited = 24;  // most plans that are edited, for small models
-// The search ends after so many plans that the question's part rules out.
-constexpr int64_t kMostLeftOut = 256;
-
-}  // namespace
-
 void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer, Until until) {
   const size_t all = programs_allowed();
   const auto best_s = [&] { return answer.best ? *answer.simulated[*answer.best].step_s : 0; };
@@ -285,7 +276,7 @@ void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer
     }
     if (judged == Judged::kNothingNew) {
       if (!question_.part) continue;
-      if (++answer.left_out_for_part < kMostLeftOut) continue;
+      if (++answer.left_out_for_part < static_cast<int64_t>(kMostPrograms)) continue;
       answer.ended = "the part rules out too many plans";
       return;
     }
@@ -331,8 +322,9 @@ void PlanSearch::edit_best(const EditsOf& edits_of, size_t most, size_t too_larg
   // more than an edit changes.
   const bool is_cheap = has_cheap_programs();
   const size_t tries = std::max(kFew, std::min(most, programs_allowed()) / kFew / 2);
-  while (edits_of && answer.ended != "stopped" &&
-         (answer.simulated.size() < most || (goes_on(answer) && edited.size() < kMostEdited))) {
+  while (
+      edits_of && answer.ended != "stopped" &&
+      (answer.simulated.size() < most || (goes_on(answer) && edited.size() < 2 * kLeastPrograms))) {
     const auto source = worth_an_edit(answer, edited);
     if (!source) return;
     edited.insert(*source);
@@ -370,7 +362,7 @@ std::optional<size_t> PlanSearch::worth_an_edit(const PlanAnswer& answer,
     if (!one.step_s || edited.contains(i)) continue;
     // Edits reduce the memory by at most kFormulaErrs.
     if (!one.fits && one.need_bytes > kFormulaErrs * limit_) continue;
-    const bool may_win = has_cheap_programs() && edited.size() < kMostEdited
+    const bool may_win = has_cheap_programs() && edited.size() < 2 * kLeastPrograms
                              ? *one.step_s < kFormulaErrs * best_s
                              : !one.fits && *one.step_s < best_s;
     if (answer.best && !may_win) continue;
@@ -501,7 +493,7 @@ bool is_small(const PlanQuestion& question, const Fold& fold) {
   size_t ops = 0;
   for (const FoldUnit& unit : fold.units) ops += unit.ops.size();
   const int64_t devices = most_devices(question);
-  return devices <= kSmallDevices && static_cast<int64_t>(ops) * devices <= kSmallOps;
+  return static_cast<int64_t>(ops) * devices <= kSmallOps;
 }
 
 bool PlanSearch::has_cheap_programs() const { return programs_allowed() > kFew * kLeastPrograms; }
@@ -509,8 +501,8 @@ bool PlanSearch::has_cheap_programs() const { return programs_allowed() > kFew *
 size_t PlanSearch::programs_allowed() const {
   if (question_.evaluations > 0) return question_.evaluations;
   if (is_small_)
-    return 2 * kMostOfSmall / static_cast<size_t>(std::max<int64_t>(2, most_devices(question_)));
-  return std::clamp(kOps / forward_->ops().size(), kLeastPrograms, kMostPrograms);
+    return 8 * kMostPrograms / static_cast<size_t>(std::max<int64_t>(2, most_devices(question_)));
+  return std::clamp(kSearchOps / forward_->ops().size(), kLeastPrograms, kMostPrograms);
 }
 
 double memory_limit(const PlanQuestion& question) {

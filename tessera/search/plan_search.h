@@ -136,7 +136,7 @@ class PlanSearch {
   std::optional<Choice> without_part_;  // the first candidate whose plan cannot contain the part
 };
 
-// Returns whether the model is small (kSmallOps) and the devices few (kSmallDevices), so that most
+// Returns whether the model is small for so many devices (kSmallOps), so that most
 // choices can be simulated.
 bool is_small(const PlanQuestion& question, const Fold& fold);
 

@@ -20,16 +20,6 @@
 namespace tessera {
 namespace {
 
-// Most choices for which recomputation by unit is tried (recompute_units()).
-constexpr size_t kMostRefined = 64;
-// With at most so many devices, any number of them may stay unused.
-constexpr int64_t kAllCounts = 8;
-// For small models all cuts into stages are ranked if there are at most so many.
-constexpr size_t kAllBorders = 64;
-
-// The most devices of a ring, usually and if needs_rings(). Larger rings make programs long,
-// because each attention has as many steps as the ring has devices.
-constexpr int64_t kMostRing = 8, kMostNeededRing = 64;
 // Chunks that are tried with a fixed schedule that the space lacks.
 const std::vector<int64_t> kChunks = {1, 2, 3, 4, 6, 8};
 
@@ -109,7 +99,7 @@ std::vector<Ranking::Shape> Ranking::shapes(bool rings) const {
   // Tries all devices and, in addition, any smaller number of devices on a small cluster, powers of
   // two on a large one.
   std::set<int64_t> counts = {all};
-  if (all <= kAllCounts) {
+  if (all <= kNodeDevices) {
     for (int64_t n = 1; n < all; ++n) counts.insert(n);
   } else {
     for (int64_t n = 1; n < all; n *= 2) counts.insert(n);
@@ -170,7 +160,7 @@ std::vector<std::vector<ChoiceAxis>> Ranking::axes_inside(int64_t inner, const S
   }
   std::erase_if(out, [&](const std::vector<ChoiceAxis>& axes) {
     const int64_t ring = over_rings(axes);
-    return ring > (needs_rings() ? kMostNeededRing : kMostRing) ||
+    return ring > (needs_rings() ? kNodeDevices * kNodeDevices : kNodeDevices) ||
            (ring == 1 && inner > most_inner()) || (space.takes && !space.takes(axes));
   });
   return out;
@@ -381,7 +371,8 @@ void Ranking::rank_shards(Choice choice, const Inside& inside, bool may_leave_ou
 }
 
 void Ranking::rank_borders(const Choice& choice, std::vector<PlanCandidate>& out) {
-  for (std::vector<size_t>& cuts : all_cuts(fold_.units.size(), choice.cuts.size(), kAllBorders)) {
+  for (std::vector<size_t>& cuts :
+       all_cuts(fold_.units.size(), choice.cuts.size(), kMostPrograms / 4)) {
     if (cuts == choice.cuts) continue;
     PlanCandidate candidate;
     candidate.choice = choice;
@@ -612,7 +603,7 @@ void Ranking::recompute_units(const Space& space, std::vector<PlanCandidate>& ou
                    [&](const auto* a, const auto* b) { return least_s(a) < least_s(b); });
   size_t refined = 0;
   for (const auto* group : order) {
-    if (refined == kMostRefined || (best_s_ > 0 && least_s(group) >= best_s_)) break;
+    if (refined == kMostPrograms / 4 || (best_s_ > 0 && least_s(group) >= best_s_)) break;
     if (question_.stop && question_.stop()) return;
     ++refined;
     std::vector<Choice> levels;

@@ -10,15 +10,7 @@
 #include "tessera/search/ranking.h"
 
 namespace tessera {
-namespace {
-
-// Axes inside a stage may always have up to this many devices, even if a node has fewer.
-constexpr int64_t kLeastInner = 8;
-// Rings are needed if the batch has fewer sequences than this for each group of
-// most_inner() devices.
-constexpr int64_t kSequencesOfStage = 2;
-
-}  // namespace
+namespace {}  // namespace
 
 bool Space::has_rings() const {
   return std::ranges::any_of(lists, [](const DimList& list) { return tessera::has_rings(list); }) ||
@@ -27,11 +19,11 @@ bool Space::has_rings() const {
          });
 }
 
-// Returns twice the devices of a node, at least kLeastInner. Larger axes would cross the network in
-// every layer; on nodes with one or two devices nearly all axes do, so kLeastInner applies.
+// Returns twice the devices of a node, at least kNodeDevices. Larger axes would cross the network in
+// every layer; on nodes with one or two devices nearly all axes do, so kNodeDevices applies.
 int64_t Ranking::most_inner() const {
   return std::max(
-      {2 * question_.cluster->type_of(0).devices, kLeastInner, fixed_number(question_, "tp")});
+      {2 * question_.cluster->type_of(0).devices, kNodeDevices, fixed_number(question_, "tp")});
 }
 
 std::vector<DimList> Ranking::lists_to_add() const {
@@ -58,7 +50,9 @@ bool Ranking::all_fit_and_none_is_longer(int64_t least) {
   const auto one = pricer_.price({{}, least, "none"}), many = pricer_.price({{}, most, "none"});
   if (!one || !many) return false;
   return passes_s(**many, counts_) <= (1 + kLittle) * passes_s(**one, counts_) &&
-         (limit_ <= 0 || kFew * (held_bytes(**many, counts_) + (*many)->transient_bytes) < limit_);
+         (limit_ <= 0 ||
+          static_cast<double>(kFew) * (held_bytes(**many, counts_) + (*many)->transient_bytes) <
+              limit_);
 }
 
 // Returns whether the batch has so few sequences that without rings most devices could only be used

@@ -13,17 +13,6 @@
 namespace tessera {
 namespace {
 
-// Plans with more ops (each counted for every step of a loop) are not tried, because they
-// take seconds.
-constexpr int64_t kMostTexts = 30000;
-constexpr double kMostWork = 600000;  // most PlanCandidate::work of a race: two or three seconds
-constexpr double kMostWorkOfStarts = 150000;  // most work of the rounds of starts in a race
-constexpr double kMostWorkOfOne = 40000;      // most work of one program in a race
-constexpr size_t kPatience = 24;  // least number of programs without a gain before a race ends
-constexpr double kPatientWork = 150000;  // the work without a gain after which a race ends
-constexpr double kMayWin =
-    1.5;  // the race does not climb from calls slower than this many times the best of all
-
 // Returns the smallest prime that divides n > 1.
 int64_t least_prime(int64_t n) {
   for (int64_t p = 2; p * p <= n; ++p) {
@@ -80,8 +69,8 @@ void JudgedPlans::note(const PlanCandidate& simulated) {
 
 bool JudgedPlans::is_over() const {
   return work >= most_work ||
-         (may_tire && (programs - last_gain > std::max(kPatience, programs / 2) ||
-                       work - work_at_gain > kPatientWork));
+         (may_tire && (programs - last_gain > std::max(2 * kLeastPrograms, programs / 2) ||
+                       work - work_at_gain > kRaceWork / 4));
 }
 
 RecipeSweep::RecipeSweep(PlanSearch& search, const Recipe& recipe, int64_t devices,
@@ -332,7 +321,7 @@ const TriedCall* RecipeSweep::try_call(const RecipeCall& call) {
   auto plan = plan_of(call);
   // Plans that change values on their way are no answer to the question.
   if (!plan || plan->ranks() != devices_ || !plan->compress.empty()) return nullptr;
-  if (texts_of(*plan) > kMostTexts) return nullptr;
+  if (texts_of(*plan) > static_cast<int64_t>(kSearchOps)) return nullptr;
   const auto [it, is_new] = judged_.by_key.try_emplace(plan_key(*plan, search_.forward()));
   // A call whose plan equals that of an earlier call is no new start for neighbours.
   if (!own_plans_.insert(it->first).second) return nullptr;
@@ -403,8 +392,8 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
   const PlanQuestion& question = search.question();
   const auto stopped = [&] { return question.stop && question.stop(); };
   JudgedPlans judged;
-  judged.most_work = kMostWork;
-  judged.most_work_of_one = kMostWorkOfOne;
+  judged.most_work = kRaceWork;
+  judged.most_work_of_one = kRaceWork / 16;
   for (const PlanCandidate& one : before) {
     const auto plan = search.plan_of(one.choice);
     if (plan) judged.by_key.emplace(plan_key(*plan, search.forward()), one);
@@ -434,13 +423,13 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
   }
   const auto is_hopeless = [&](const RecipeSweep& sweep) {
     const PlanCandidate& best = sweep.best()->candidate;
-    return best.fits && *best.step_s > kFew * std::min(best_s, judged.best_s);
+    return best.fits && *best.step_s > static_cast<double>(kFew) * std::min(best_s, judged.best_s);
   };
   std::vector<RecipeSweep*> racing;
   for (RecipeSweep& sweep : all) racing.push_back(&sweep);
   // The first round has one start for each recipe, which shows that most of them cannot win.
   const auto may_start = [&] {
-    return 2 * left() > programs && judged.work < kMostWorkOfStarts && !stopped();
+    return 2 * left() > programs && judged.work < kRaceWork / 4 && !stopped();
   };
   for (size_t starts = 1; racing.size() > kFew && may_start();) {
     for (RecipeSweep* sweep : racing) {
@@ -474,7 +463,7 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
     }
     if (next == nullptr) break;
     const PlanCandidate& from = next->open()->candidate;
-    if (best->fits && (!from.fits || *from.step_s > kMayWin * *best->step_s)) break;
+    if (best->fits && (!from.fits || *from.step_s > kFormulaErrs * *best->step_s)) break;
     if (is_hopeless(*next)) break;
     next->climb(left());
   }

@@ -36,8 +36,8 @@ Result<PlanAnswer> find_in_space(const PlanQuestion& question, const SpaceMaker&
   const std::string refusal = ranking.last_refusal();
   // Estimates simulate schedules only if programs are dear. Cheap programs are simulated
   // whole instead.
-  ranking.play(question.uses(Mechanism::kPlayedSchedules) &&
-               !is_small(question, search->fold()) && !search->has_cheap_programs());
+  ranking.play(question.uses(Mechanism::kPlayedSchedules) && !is_small(question, search->fold()) &&
+               !search->has_cheap_programs());
   const auto refine = [&](PlanCandidate& candidate) { ranking.refine(candidate); };
   TESSERA_TRY(PlanAnswer answer, search->answer(std::move(ranked), refusal, edits, refine));
   answer.lists = space.lists;

@@ -23,9 +23,6 @@ namespace tessera {
 namespace {
 
 constexpr const char* kAuto = "auto";
-// "auto" simulates programs for the tables until they have kMostRanks ranks together, but at least
-// kLeastPlacements and at most kMostPlacements programs.
-constexpr int64_t kMostRanks = 6400, kLeastPlacements = 48, kMostPlacements = 400;
 
 using Spreads = std::vector<TableSpread>;
 
@@ -93,8 +90,8 @@ class TablePlans {
         shape_(shape_of(question)) {
     options_ = question.options;
     options_.memory_details = options_.critical_path = options_.events = false;
-    most_ = static_cast<size_t>(
-        std::clamp(kMostRanks / shape_.all(), kLeastPlacements, kMostPlacements));
+    most_ =
+        std::clamp(kSearchOps / static_cast<size_t>(shape_.all()), kLeastPrograms, kMostPrograms);
   }
 
   bool has_tables() const { return !tables_.empty(); }
@@ -203,15 +200,15 @@ class TablePlans {
            {TableSpread::kRows, TableSpread::kColumns, TableSpread::kReplica})
         out.emplace_back(tables_.size(), TableSpread{kind});
     }
-    constexpr int64_t kBudget = 20000;  // most placements that the planner of tables prices
     for (const std::string& name : names) {
       if (question_.progress) question_.progress("placing tables by " + name);
       for (const bool cut : {true, false}) {
         // Only Tessera's own planner is also run without splits; published planners have their
         // own rules.
         if (!cut && name != kAuto) continue;
-        TESSERA_TRY(const tables::Answer answer,
-                    tables::shard(problem(cost, cut), name, {1, kBudget, {}}));
+        TESSERA_TRY(
+            const tables::Answer answer,
+            tables::shard(problem(cost, cut), name, {1, static_cast<int64_t>(kSearchOps), {}}));
         if (!answer.found) {
           refusal_ = answer.reason;
           continue;

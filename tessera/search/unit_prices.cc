@@ -525,10 +525,10 @@ Result<const UnitPrices*> UnitPricer::price(const UnitQuestion& question) {
   const std::string sliced = question.slices.empty() ? ""
                                                      : fmt::format("{}={} ", question.slice_dim,
                                                                    fmt::join(question.slices, "+"));
-  const std::string key =
-      fmt::format("{} {} {} {} {} {}{} {} {}", fmt::ptr(question.on), question.sequences,
-                  question.recompute, question.offload, question.passes_only, sliced,
-                  question.halos.rims, question.halos.layers, cuts_of(*model->graph, question.axes));
+  const std::string key = fmt::format("{} {} {} {} {} {}{} {} {}", fmt::ptr(question.on),
+                                      question.sequences, question.recompute, question.offload,
+                                      question.passes_only, sliced, question.halos.rims,
+                                      question.halos.layers, cuts_of(*model->graph, question.axes));
   auto it = known_.find(key);
   if (it == known_.end()) {
     it = known_.emplace(key, model_.broken->run([&] { return simulate_units(question); })).first;
