@@ -89,7 +89,7 @@ void CandidatePool::Waiting::learn(const Lesson& lesson) {
 }
 
 bool CandidatePool::Waiting::is_turned(const Lesson& lesson) const {
-  return std::abs(estimate.step_s / lesson.estimated_s - 1) <= kEqualSteps &&
+  return std::abs(estimate.step_s / lesson.estimated_s - 1) <= 1 - kGain &&
          differ_only_in(&Choice::replicas_apart, choice, lesson.choice);
 }
 
@@ -145,7 +145,10 @@ void CandidatePool::learn(const PlanCandidate& simulated) {
   const double variance = std::max(0.0, squares - sum * mean) / std::max(1.0, n - 1);
   spread_ = std::sqrt(variance);
   const double agreement = mean != 0 ? mean * mean / (mean * mean + variance) : 0;
+  // The simulated choices are those that the formula favours, and may all be similar; not so those
+  // of small models, of which programs of many kinds are simulated.
   usual_log_ = agreement * mean;
+  if (!is_small_) usual_log_ = std::clamp(usual_log_, -kLittle, kLittle);
 }
 
 std::optional<PlanCandidate> CandidatePool::take(double best_s, Care care, double most_work) {

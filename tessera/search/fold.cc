@@ -15,6 +15,8 @@ namespace {
 using Layers = std::vector<std::vector<OpId>>;
 // Number of layers that are kept of a run: the first, and one that stands for all others.
 constexpr size_t kKept = 2;
+// Number of unequal layers that are sampled, evenly by size.
+const size_t kSampled = kFew + kKept;
 
 // The graph that is being folded, with the op of the model that each of its ops stands for.
 struct State {
@@ -180,7 +182,7 @@ Result<Fold> fold_layers(const Graph& forward) {
     // Stops if sampling the unequal layers that contain this run would leave out more ops than
     // folding the run. That is so where the sizes of layers repeat with a long period.
     const Layers unequal = unequal_layers(state.graph);
-    if (ops_saved(unequal, kFew) > ops_saved(found, kKept) && is_within(found, unequal)) break;
+    if (ops_saved(unequal, kSampled) > ops_saved(found, kKept) && is_within(found, unequal)) break;
     auto run = of_model(state, found, in_runs);
     if (!run) break;
     std::vector<bool> stays(found.size());
@@ -253,8 +255,8 @@ std::optional<Samples> sample_layers(const Fold& fold) {
   }
   std::set<int> keeps = {by_size.front().second};
   std::sort(by_size.begin(), by_size.end());
-  for (size_t i = 0; i < kFew; ++i)
-    keeps.insert(by_size[i * (by_size.size() - 1) / (kFew - 1)].second);
+  for (size_t i = 0; i < kSampled; ++i)
+    keeps.insert(by_size[i * (by_size.size() - 1) / (kSampled - 1)].second);
   std::vector<bool> stays;
   for (const std::vector<OpId>& layer : run)
     stays.push_back(keeps.contains(fold.unit_of[layer.front().index()]));
