@@ -10,6 +10,6 @@ namespace tessera {
 // devices for which the program is made and tested. Layouts, programs and timelines are kept for
 // each rank, so a plan for a hundred times as many ranks would run for minutes and then exhaust the
 // memory.
-inline constexpr int64_t kMostRanks = int64_t{1} << 17;
+inline constexpr int64_t kMostRanks = int64_t{1} << 20;
 
 }  // namespace tessera

@@ -49,10 +49,8 @@ Status check_micro_batches(const Plan& plan, const Graph& graph) {
   TESSERA_TRY_VOID(check_at_rest(plan, graph));
   const std::string& dim_name = plan.micro_batch_dim;
   const Dim* found = nullptr;
-  std::set<std::string> names;
   for (const Tensor& tensor : graph.tensors()) {
     for (const Dim& dim : tensor.dims) {
-      names.insert(dim.name);
       if (dim.name != dim_name) continue;
       const bool uneven = dim.size % count != 0;
       if (dim.size < count || (uneven && found != nullptr && found->size != dim.size)) {
@@ -66,6 +64,10 @@ Status check_micro_batches(const Plan& plan, const Graph& graph) {
     }
   }
   if (found != nullptr) return {};
+  std::set<std::string> names;
+  for (const Tensor& tensor : graph.tensors()) {
+    for (const Dim& dim : tensor.dims) names.insert(dim.name);
+  }
   return plan_error(
       plan, plan.micro_batches_line,
       fmt::format("micro_batches = {} needs tensors with the dim '{}', but none has it{}", count,

@@ -41,6 +41,7 @@
 
 #include "tessera/base/codec.h"
 #include "tessera/base/result.h"
+#include "tessera/base/shared.h"
 #include "tessera/cluster/mesh.h"
 #include "tessera/graph/graph.h"
 #include "tessera/graph/precision.h"
@@ -266,6 +267,25 @@ struct OpPlan {
   bool computes_at(const std::vector<int64_t>& coordinates) const;
   bool named() const;  // whether a split or pin entry decides anything about the op
 };
+// `EdgeCodecs` say how messages of a tensor are compressed, by edge. Most tensors have none.
+class EdgeCodecs {
+ public:
+  // Returns the compression of an edge; unset: the message is sent as it is.
+  const std::optional<Compression>& operator[](size_t edge) const {
+    static const std::optional<Compression> none;
+    return by_edge_ ? (*by_edge_)[edge] : none;
+  }
+  bool any() const { return static_cast<bool>(by_edge_); }
+  void set(size_t edge, const Compression& with) {
+    if (!by_edge_) by_edge_ = ByEdge();
+    by_edge_.own()[edge] = with;
+  }
+  friend bool operator==(const EdgeCodecs&, const EdgeCodecs&) = default;
+
+ private:
+  using ByEdge = std::array<std::optional<Compression>, kEdges>;
+  Shared<ByEdge> by_edge_;  // none: all edges are unset
+};
 struct TensorPlan {
   StageId home;        // the stage where the tensor is at rest, or where an op makes it
   OfPlace<Axes> over;  // axes that cut it at rest, of the mesh of the home's place
@@ -289,7 +309,7 @@ struct TensorPlan {
   // kept copy and lives only in the reader's block.
   OfPlace<Axes> keep_over;
   int over_entry = -1, tier_entry = -1, recompute_entry = -1, keep_over_entry = -1;
-  std::array<std::optional<Compression>, kEdges> compress;  // by edge; unset: as it is
+  EdgeCodecs compress;
 };
 struct Stage {
   Mesh mesh;

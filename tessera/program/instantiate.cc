@@ -4,7 +4,6 @@
 #include <functional>
 #include <numeric>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "tessera/base/check.h"
@@ -14,6 +13,7 @@
 #include "tessera/program/crossing.h"
 #include "tessera/program/instantiate.h"
 #include "tessera/program/instructions.h"
+#include "tessera/program/member_boxes.h"
 #include "tessera/program/place_text.h"
 #include "tessera/program/row_caches.h"
 #include "tessera/program/walk.h"
@@ -339,23 +339,8 @@ class Instantiation {
     group.index = static_cast<int>(
         std::find(group.members.begin(), group.members.end(), out_.rank) - group.members.begin());
     out_.groups.push_back(std::move(group));
-    member_boxes_.emplace_back();
+    member_boxes_.push_back(&in_.boxes->group(mesh(), at_->coordinates, axes));
     return known->second;
-  }
-
-  // Returns the boxes of the region on every member of a group. They are evaluated once for all
-  // tensors of one shape.
-  const SharedBoxes& boxes_of_members(int group, const Region& region,
-                                      const std::vector<int64_t>& whole) {
-    std::vector<MemberBoxes>& known = member_boxes_[static_cast<size_t>(group)];
-    for (const MemberBoxes& boxes : known) {
-      if (*boxes.shape == whole && *boxes.region == region) return boxes.boxes;
-    }
-    std::vector<Box> boxes;
-    for (int member : out_.groups[static_cast<size_t>(group)].members)
-      boxes.push_back(evaluate(region, mesh(), whole, mesh().coordinates(member)));
-    known.push_back({&whole, &region, std::move(boxes)});
-    return known.back().boxes;
   }
 
   void add(const TextInstruction& text, const TextIssue& body) {
@@ -365,12 +350,13 @@ class Instantiation {
     issue.combiner = body.combiner;
     issue.dtype = graph_.tensor(body.transfers[0].tensor).dtype;
     const Group& group = out_.groups[static_cast<size_t>(issue.group)];
+    MemberBoxes::Group& boxes = *member_boxes_[static_cast<size_t>(issue.group)];
     bool moves = false;
     for (const TextTransfer& transfer : body.transfers) {
       Transfer t;
       t.tensor = transfer.tensor;
-      t.hold = boxes_of_members(issue.group, transfer.from.region, shape(transfer.tensor));
-      t.need = boxes_of_members(issue.group, transfer.to.region, shape(transfer.tensor));
+      t.hold = in_.boxes->of(boxes, transfer.from.region, shape(transfer.tensor));
+      t.need = in_.boxes->of(boxes, transfer.to.region, shape(transfer.tensor));
       moves = moves || std::any_of(t.need.begin(), t.need.end(),
                                    [](const Box& need) { return !need.empty(); });
       const size_t me = static_cast<size_t>(group.index);
@@ -380,7 +366,11 @@ class Instantiation {
     }
     if (!moves) return;  // no member has anything to move
     if (body.named) issue.named = named_rows(*body.named, group);
-    if (body.classify) issue.kind = class_of(issue);
+    if (body.classify) {
+      const Transfer& first = issue.transfers[0];
+      issue.kind = in_.boxes->class_of(
+          {issue.kind, issue.combiner, issue.dtype, first.hold, first.need});
+    }
     const TensorId first = issue.transfers[0].tensor;
     compress(issue, body.classify
                         ? in_.plan->tensors[first.index()].compress[static_cast<size_t>(issue.kind)]
@@ -404,18 +394,6 @@ class Instantiation {
       out.rows.push_back(project(op.annotation, begin, box).dims[0]);
     }
     return out;
-  }
-
-  // Returns the kind of the issue, which follows from its boxes. Issues of a group that have the
-  // same boxes and combiner are classified once.
-  CollectiveKind class_of(const Issue& issue) {
-    const Transfer& first = issue.transfers[0];
-    const auto [known, fresh] =
-        classes_.try_emplace({&*first.hold.begin(), &*first.need.begin(), issue.combiner});
-    if (fresh) {
-      known->second = classify({issue.kind, issue.combiner, issue.dtype, first.hold, first.need});
-    }
-    return known->second;
   }
 
   // ---- compression
@@ -622,11 +600,6 @@ class Instantiation {
     }
   }
 
-  struct MemberBoxes {  // keeps views of the text and of the shapes
-    const std::vector<int64_t>* shape = nullptr;
-    const Region* region = nullptr;
-    SharedBoxes boxes;
-  };
   struct PendingWait {
     int handle;
     int lag;
@@ -648,9 +621,7 @@ class Instantiation {
   ByBlock<std::vector<size_t>> ordinals_;  // by instruction: its number in the text
   size_t ordinal_ = 0;
   std::map<std::pair<PlaceId, Axes>, int> groups_;
-  std::vector<std::vector<MemberBoxes>> member_boxes_;  // by group
-  // By the addresses of the held and needed boxes, which member_boxes_ keeps alive, and combiner.
-  std::map<std::tuple<const Box*, const Box*, std::optional<Combiner>>, CollectiveKind> classes_;
+  std::vector<MemberBoxes::Group*> member_boxes_;  // by group
   std::map<int, std::vector<Piece>> handles_;
   std::vector<PendingWait> waits_;
   BlockRef block_;

@@ -16,6 +16,7 @@
 #include "tessera/program/copied_stages.h"
 #include "tessera/program/crossing.h"
 #include "tessera/program/equal_stages.h"
+#include "tessera/program/member_boxes.h"
 #include "tessera/program/needs.h"
 #include "tessera/program/place_check.h"
 #include "tessera/program/place_text.h"
@@ -32,6 +33,7 @@ struct Lowering::Impl {
   std::vector<PlaceText> texts;              // by place
   int64_t micro_batch_size = 0, larger = 0;  // as in Program
   std::vector<InstantiateInput::Sizes> micro_batch_sizes;
+  mutable MemberBoxes boxes;
 
   const ShapeRule& rule() const { return analysis.shapes; }
   std::shared_ptr<PathCache> paths;  // may be null
@@ -50,7 +52,7 @@ struct Lowering::Impl {
   std::vector<RankClass> roles(std::vector<int32_t>& of_rank) const;
   InstantiateInput input() const {
     return {graph.get(),      &plan, &analysis.ops, &texts, &micro_batch_sizes,
-            micro_batch_size, larger};
+            micro_batch_size, larger, &boxes};
   }
 };
 
@@ -155,6 +157,9 @@ namespace {
 struct Varying {
   Axes axes;
   std::function<std::vector<int64_t>(const std::vector<int64_t>& coordinates)> sizes;
+  // Whether no size is larger at a larger coordinate, as of plain cuts: where two coordinates have
+  // equal sizes, those between them have the same.
+  bool falls = false;
 };
 
 void add_axes(Axes& to, const Axes& axes) {
@@ -272,6 +277,7 @@ std::vector<Varying> uneven_cuts(const PlaceText& text,
         name += fmt::format("!{}={}", pin.axis.value, pin.coordinate);
       }
       if (!seen.insert(name).second) continue;
+      cut.falls = !region.piece && region.layout->at.empty();
       cut.sizes = [&text, &region, shape, d](const std::vector<int64_t>& coordinates) {
         return std::vector<int64_t>{evaluate(region, text.mesh, shape, coordinates).dims[d].size};
       };
@@ -384,33 +390,131 @@ std::vector<Varying> uneven_crossings(const ResolvedPlan& plan, const PlaceText&
   return out;
 }
 
-// Returns the sizes of `what` if the coordinate on `axis` is `coordinate`, for all combinations of
-// coordinates on its other axes.
-std::vector<int64_t> profile(const Varying& what, const Mesh& mesh, AxisId axis,
-                             int64_t coordinate) {
-  Axes others = what.axes;
-  erase_value(others, axis);
-  std::vector<int64_t> coordinates(mesh.axes.size(), 0), out;
-  coordinates[axis.index()] = coordinate;
-  const std::function<void(size_t)> visit = [&](size_t next) {
-    if (next == others.size()) {
-      const std::vector<int64_t> sizes = what.sizes(coordinates);
-      out.insert(out.end(), sizes.begin(), sizes.end());
+// The coordinates of a mesh's axis in sets of alike ones.
+struct AlikeCoordinates {
+  struct Set {
+    int64_t first = 0, coordinates = 0;  // the smallest coordinate, and how many there are
+  };
+  std::vector<Set> sets;
+  std::vector<size_t> of;  // by coordinate: index into `sets`; empty: all coordinates are alike
+  size_t set_of(int64_t coordinate) const {
+    return of.empty() ? 0 : of[static_cast<size_t>(coordinate)];
+  }
+};
+
+// Finds alike coordinates on the axes of a mesh: they give equal sizes whatever the other
+// coordinates are. Of an axis that was looked at before only one coordinate of each set is tried,
+// because the others give the same sizes.
+class AlikeOnAxes {
+ public:
+  AlikeOnAxes(const Mesh& mesh, const std::vector<Varying>& varying)
+      : mesh_(mesh), varying_(varying), out_(mesh.axes.size()) {
+    std::vector<size_t> order(mesh.axes.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::stable_sort(order, std::greater<>(), [&](size_t a) { return mesh.axes[a].size; });
+    for (const size_t a : order) find(AxisId(a));
+  }
+  const std::vector<AlikeCoordinates>& axes() const { return out_; }
+
+ private:
+  using Sizes = std::vector<int64_t>;
+
+  // Returns the sizes of `what` if the coordinate on `axis` is `coordinate`, for all combinations
+  // of coordinates on its other axes.
+  Sizes profile(const Varying& what, AxisId axis, int64_t coordinate) const {
+    Axes others = what.axes;
+    erase_value(others, axis);
+    std::vector<int64_t> coordinates(mesh_.axes.size(), 0);
+    Sizes out;
+    coordinates[axis.index()] = coordinate;
+    const std::function<void(size_t)> visit = [&](size_t next) {
+      if (next == others.size()) {
+        const Sizes sizes = what.sizes(coordinates);
+        out.insert(out.end(), sizes.begin(), sizes.end());
+        return;
+      }
+      const size_t other = others[next].index();
+      for (const AlikeCoordinates::Set& set : out_[other].sets) {
+        coordinates[other] = set.first;
+        visit(next + 1);
+      }
+      const int64_t size = out_[other].sets.empty() ? mesh_.axes[other].size : 0;
+      for (int64_t c = 0; c < size; ++c) {
+        coordinates[other] = c;
+        visit(next + 1);
+      }
+    };
+    visit(0);
+    return out;
+  }
+
+  // Adds the coordinates from `from` + 1 to `to` at which the sizes of `what` differ from those at
+  // the coordinate before.
+  void add_changes(const Varying& what, AxisId axis, int64_t from, const Sizes& at_from, int64_t to,
+                   const Sizes& at_to, std::set<int64_t>& out) const {
+    if (what.falls && at_from == at_to) return;
+    if (to - from == 1) {
+      if (at_from != at_to) out.insert(to);
       return;
     }
-    for (int64_t c = 0; c < mesh.axis(others[next]).size; ++c) {
-      coordinates[others[next].index()] = c;
-      visit(next + 1);
-    }
-  };
-  visit(0);
-  return out;
-}
+    const int64_t middle = from + (to - from) / 2;
+    const Sizes at_middle = profile(what, axis, middle);
+    add_changes(what, axis, from, at_from, middle, at_middle, out);
+    add_changes(what, axis, middle, at_middle, to, at_to, out);
+  }
 
-struct Alike {
-  std::vector<int64_t> coordinates;
-  int64_t ranks = 1;
+  void find(AxisId axis) {
+    const int64_t size = mesh_.axis(axis).size;
+    AlikeCoordinates& alike = out_[axis.index()];
+    std::vector<const Varying*> here;
+    for (const Varying& what : varying_) {
+      if (std::ranges::find(what.axes, axis) != what.axes.end()) here.push_back(&what);
+    }
+    std::set<int64_t> starts{0};  // of runs of coordinates with equal sizes
+    for (const Varying* what : here) {
+      if (size == 1) break;
+      add_changes(*what, axis, 0, profile(*what, axis, 0), size - 1,
+                  profile(*what, axis, size - 1), starts);
+    }
+    if (starts.size() == 1) {
+      alike.sets = {{0, size}};
+      return;
+    }
+    std::map<std::vector<Sizes>, size_t> known;
+    for (auto start = starts.begin(); start != starts.end(); ++start) {
+      std::vector<Sizes> sizes;
+      for (const Varying* what : here) sizes.push_back(profile(*what, axis, *start));
+      const auto [it, fresh] = known.try_emplace(std::move(sizes), alike.sets.size());
+      if (fresh) alike.sets.push_back({*start, 0});
+      const int64_t end = std::next(start) == starts.end() ? size : *std::next(start);
+      alike.sets[it->second].coordinates += end - *start;
+      alike.of.resize(static_cast<size_t>(end), it->second);
+    }
+  }
+
+  const Mesh& mesh_;
+  const std::vector<Varying>& varying_;
+  std::vector<AlikeCoordinates> out_;  // by axis; without sets: not looked at yet
 };
+
+// Calls visit(coordinates, rank) for the ranks of a mesh, in row-major order.
+template <class Visit>
+void for_each_rank(const Mesh& mesh, const Visit& visit) {
+  std::vector<int64_t> at(mesh.axes.size(), 0);
+  int64_t rank = mesh.first_device;
+  for (;;) {
+    visit(at, rank);
+    size_t a = mesh.axes.size();
+    for (; a > 0; --a) {
+      const MeshAxis& axis = mesh.axes[a - 1];
+      rank += axis.stride;
+      if (++at[a - 1] < axis.size) break;
+      rank -= axis.size * axis.stride;
+      at[a - 1] = 0;
+    }
+    if (a == 0) return;
+  }
+}
 
 }  // namespace
 
@@ -527,9 +631,12 @@ void Lowering::Impl::copy_roles(PlaceId place, std::vector<RankClass>& out,
                                 std::vector<int32_t>& of_rank) const {
   const Place &here = plan.places[place.index()], &there = plan.places[place_of_ops(place).index()];
   std::map<int32_t, int32_t> own;  // class of the original -> class of the copy
-  for (int64_t rank = 0; rank < plan.ranks; ++rank) {
-    if (there.mesh.contains(rank)) own.emplace(of_rank[static_cast<size_t>(rank)], 0);
-  }
+  int32_t last = -1;
+  for_each_rank(there.mesh, [&](const std::vector<int64_t>&, int64_t rank) {
+    const int32_t role = of_rank[static_cast<size_t>(rank)];
+    if (role != last) own.emplace(role, 0);
+    last = role;
+  });
   for (auto& [role, copy] : own) {
     const RankClass& original = out[static_cast<size_t>(role)];
     const int64_t representative =
@@ -537,11 +644,10 @@ void Lowering::Impl::copy_roles(PlaceId place, std::vector<RankClass>& out,
     copy = static_cast<int32_t>(out.size());
     out.push_back({here.stages, static_cast<int>(representative), original.ranks});
   }
-  for (int64_t rank = 0; rank < plan.ranks; ++rank) {
-    if (!there.mesh.contains(rank)) continue;
-    const int64_t copy = here.mesh.rank_at(there.mesh.coordinates(rank));
-    of_rank[static_cast<size_t>(copy)] = own.at(of_rank[static_cast<size_t>(rank)]);
-  }
+  const int64_t distance = here.mesh.first_device - there.mesh.first_device;  // equal axes
+  for_each_rank(there.mesh, [&](const std::vector<int64_t>&, int64_t rank) {
+    of_rank[static_cast<size_t>(rank + distance)] = own.at(of_rank[static_cast<size_t>(rank)]);
+  });
 }
 
 bool Lowering::Impl::several_places() const {
@@ -562,51 +668,39 @@ void Lowering::Impl::add_roles(PlaceId place, std::vector<RankClass>& out,
     for (Varying& crossing : uneven_crossings(plan, text, size.rule))
       varying.push_back(std::move(crossing));
   }
-  std::vector<Alike> products = {{}};
-  for (size_t a = 0; a < mesh.axes.size(); ++a) {
-    std::map<std::vector<std::vector<int64_t>>, Alike> classes;
-    for (int64_t c = 0; c < mesh.axes[a].size; ++c) {
-      std::vector<std::vector<int64_t>> sizes;
-      for (const Varying& what : varying) {
-        if (std::find(what.axes.begin(), what.axes.end(), AxisId(a)) == what.axes.end()) continue;
-        sizes.push_back(profile(what, mesh, AxisId(a), c));
-      }
-      const auto [it, fresh] = classes.try_emplace(std::move(sizes), Alike{{c}, 0});
-      ++it->second.ranks;
-    }
-    std::vector<Alike> next;
-    for (const Alike& product : products) {
-      for (const auto& [sizes, alike] : classes) {
-        next.push_back({product.coordinates, product.ranks * alike.ranks});
-        next.back().coordinates.push_back(alike.coordinates[0]);
-      }
-    }
-    products = std::move(next);
-  }
-  std::sort(products.begin(), products.end(),
-            [](const Alike& x, const Alike& y) { return x.coordinates < y.coordinates; });
+  const AlikeOnAxes found(mesh, varying);
+  const std::vector<AlikeCoordinates>& alike = found.axes();
+  // The products of sets of the axes, in the order of their first coordinates. A set of an axis is
+  // a digit of a product's number.
+  size_t products = 1;
+  for (const AlikeCoordinates& axis : alike) products *= axis.sets.size();
   std::map<std::vector<std::vector<int64_t>>, size_t> known;  // sizes -> index in out
-  for (const Alike& product : products) {
+  std::vector<int32_t> role(products);                        // by product
+  for (size_t product = 0; product < products; ++product) {
+    std::vector<int64_t> coordinates(alike.size());
+    int64_t ranks = 1;
+    size_t rest = product;
+    for (size_t a = alike.size(); a-- > 0; rest /= alike[a].sets.size()) {
+      const AlikeCoordinates::Set& set = alike[a].sets[rest % alike[a].sets.size()];
+      coordinates[a] = set.first;
+      ranks *= set.coordinates;
+    }
     std::vector<std::vector<int64_t>> sizes;
-    for (const Varying& what : varying) sizes.push_back(what.sizes(product.coordinates));
+    for (const Varying& what : varying) sizes.push_back(what.sizes(coordinates));
     const auto [it, fresh] = known.try_emplace(std::move(sizes), out.size());
     if (fresh) {
       out.push_back({plan.places[place.index()].stages,
-                     static_cast<int>(mesh.rank_at(product.coordinates)), 0});
+                     static_cast<int>(mesh.rank_at(coordinates)), 0});
     }
-    out[it->second].ranks += product.ranks;
+    out[it->second].ranks += ranks;
+    role[product] = static_cast<int32_t>(it->second);
   }
-  const auto only = known.size() == 1 ? known.begin()->second : 0;
-  for (int64_t rank = 0; rank < plan.ranks; ++rank) {
-    if (!mesh.contains(rank)) continue;
-    int32_t& role = of_rank[static_cast<size_t>(rank)];
-    role = static_cast<int32_t>(only);
-    if (known.size() == 1) continue;
-    const std::vector<int64_t> coordinates = mesh.coordinates(rank);
-    std::vector<std::vector<int64_t>> sizes;
-    for (const Varying& what : varying) sizes.push_back(what.sizes(coordinates));
-    role = static_cast<int32_t>(known.at(sizes));
-  }
+  for_each_rank(mesh, [&](const std::vector<int64_t>& at, int64_t rank) {
+    size_t product = 0;
+    for (size_t a = 0; a < alike.size() && products > 1; ++a)
+      product = product * alike[a].sets.size() + alike[a].set_of(at[a]);
+    of_rank[static_cast<size_t>(rank)] = role[product];
+  });
 }
 
 const std::vector<PlaceText>& Lowering::texts() const { return impl_->texts; }

@@ -11,7 +11,6 @@
 #include "tessera/program/communication.h"
 #include "tessera/program/place_check.h"
 #include "tessera/program/place_form.h"
-#include "tessera/program/test_place_parse.h"
 #include "tessera/program/test_programs.h"
 #include "tessera/program/text.h"
 #include "tessera/program/verify.h"

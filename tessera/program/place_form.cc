@@ -1,56 +1,20 @@
-// Place texts as text.
+// The text form of place texts: one form for printing and for parsing (text_io.h).
 #include "tessera/program/place_form.h"
 
 #include <fmt/format.h>
 
-#include <set>
+#include <algorithm>
+#include <map>
 
-#include "tessera/program/instructions.h"
-#include "tessera/program/text_parts.h"
+#include "tessera/program/text_io.h"
 
 namespace tessera {
 namespace {
 
-using program_text::op_text;
-using program_text::quoted;
-using program_text::tensor_text;
-using program_text::write_name;
+using program_text::Reader;
+using program_text::Writer;
 
-std::string names(const Axes& axes, const Mesh& mesh, std::string_view between) {
-  std::vector<std::string> out;
-  for (AxisId axis : axes) out.push_back(mesh.axis(axis).name);
-  return fmt::format("{}", fmt::join(out, between));
-}
-
-// Returns for example "~3/2/1 8 of 16": kernel 3, stride 2, padding 1; the op's dim has 8 elements,
-// the tensor's dim 16.
-std::string window_text(const WindowRead& read) {
-  const char* way = read.use == WindowUse::kOver ? "-" : read.use == WindowUse::kBeside ? "~" : "";
-  return fmt::format("~{}{}/{}/{} {} of {}", way, read.window.kernel, read.window.stride,
-                     read.window.padding, read.size, read.extent);
-}
-
-std::string layout_text(const Layout& layout, const Mesh& mesh, const std::vector<Dim>& dims) {
-  std::vector<std::string> cuts;
-  for (size_t d = 0; d < layout.shards.size(); ++d) {
-    const Axes& axes = layout.shards[d];
-    cuts.push_back(fmt::format("{}: {}", d < dims.size() ? dims[d].name : "?",
-                               axes.empty() ? "-" : names(axes, mesh, ".")));
-    if (layout.grain[d] != 1) cuts.back() += fmt::format("*{}", layout.grain[d]);
-    if (const Layout::DimWindow* window = layout.window(d)) {
-      cuts.back() += window_text(window->read);
-      for (const WindowRead& read : window->behind) cuts.back() += " of " + window_text(read);
-    }
-  }
-  std::string out = fmt::format("[{}]", fmt::join(cuts, ", "));
-  for (const AxisPin& pin : layout.at)
-    out += fmt::format(" at({}: {})", mesh.axis(pin.axis).name, pin.coordinate);
-  if (!layout.partial.empty()) {
-    out += fmt::format(" partial({}: {})", names(layout.partial, mesh, "."),
-                       combiner_name(layout.combiner));
-  }
-  return out;
-}
+using Meshes = std::map<PlaceId, Mesh>;  // of the places that a text names
 
 std::string_view order_name(StepOrder order) {
   switch (order) {
@@ -61,207 +25,417 @@ std::string_view order_name(StepOrder order) {
   return "nested";
 }
 
-// Returns for example "1: 0 of 2 size 16 (h) grown ~3/1/1 16 of 16 inside ~3/1/1 16 of 16 read
-// ~3/1/1 16 of 16". Here the tensor's dim 1 is the first (0) of the two dims of the loop.
-std::string rim_text(const StepPiece::Rim& rim, const Mesh& mesh) {
-  std::string out = fmt::format("{}: {} of {} size {} ({})", rim.dim, rim.cut.position,
-                                rim.cut.dims, rim.cut.size, names(rim.cut.axes, mesh, ", "));
-  for (const WindowRead& read : rim.cut.grown) out += " grown " + window_text(read);
-  for (const WindowRead& read : rim.cut.inside) out += " inside " + window_text(read);
-  if (rim.read) out += " read " + window_text(*rim.read);
-  return out;
-}
-
-std::string piece_text(const StepPiece& piece, const Mesh& mesh) {
-  if (!piece.rims.empty()) {
-    std::vector<std::string> rims;
-    for (const StepPiece::Rim& rim : piece.rims) rims.push_back(rim_text(rim, mesh));
-    return fmt::format(" step {} of {} rims {{{}}}", piece.step, piece.steps,
-                       fmt::join(rims, "; "));
-  }
-  std::string out = fmt::format(" step {} of {} along {} inside {} {}", piece.step, piece.steps,
-                                piece.dim, piece.prefix, order_name(piece.order));
-  std::vector<std::string> skew;
-  for (const SkewAxis& axis : piece.skew)
-    skew.push_back((axis.falls ? "-" : "") + mesh.axis(axis.axis).name);
-  if (!skew.empty()) out += fmt::format(" skew ({})", fmt::join(skew, ", "));
-  if (piece.grain != 1) out += fmt::format(" grain {}", piece.grain);
-  if (piece.read) out += fmt::format(" read {}", window_text(*piece.read));
-  if (piece.queries != 0)
-    out += fmt::format(" queries {} ({})", piece.queries, names(piece.query_axes, mesh, ", "));
-  if (piece.reach != 0) out += fmt::format(" reach {}", piece.reach);
-  return out;
-}
-
-class PlacePrinter {
+// `Text` is `PlaceText` with a Reader and `const PlaceText` with a Writer. `graph` names the dims of
+// layouts; only a Writer needs it.
+template <class Io, class Text>
+class PlaceForm {
  public:
-  PlacePrinter(const std::vector<PlaceText>& texts, PlaceId place, const Graph& graph)
-      : texts_(texts), place_(place), text_(texts[place.index()]), graph_(graph) {}
+  PlaceForm(Io& io, const Graph& graph, PlaceId& place, Meshes& meshes, Text& text)
+      : io_(io), graph_(graph), place_(place), meshes_(meshes), text_(text) {}
 
-  std::string header() const {
-    std::set<PlaceId> named{place_};
-    for (const auto& [ref, block] : text_.blocks) {
-      for (const TextInstruction& instruction : block) {
-        if (const auto* cross = std::get_if<TextCross>(&instruction.body))
-          named.insert({cross->from_place, cross->to_place});
-      }
-    }
-    std::string out = fmt::format("place {}\n", place_.value);
-    for (PlaceId place : named) {
-      const Mesh& mesh = texts_[place.index()].mesh;
-      std::vector<std::string> axes;
-      for (const MeshAxis& axis : mesh.axes)
-        axes.push_back(fmt::format("{} {} x {}", quoted(axis.name), axis.size, axis.stride));
-      out += fmt::format("mesh {} from {} axes [{}]\n", place.value, mesh.first_device,
-                         fmt::join(axes, ", "));
-    }
-    for (size_t b = 0; b < text_.buffers.size(); ++b) {
-      const TextBuffer& buffer = text_.buffers[b];
-      out += fmt::format("buffer %{} {} of {} {} {}{}{}{} {}\n", b, quoted(buffer.name),
-                         tensor_text(graph_, buffer.tensor), dtype_name(buffer.dtype),
-                         tier_name(buffer.tier), buffer.persistent ? " persistent" : "",
-                         buffer.accumulates ? " accumulates" : "",
-                         buffer.slots > 1 ? fmt::format(" slots {}", buffer.slots) : "",
-                         to_text(buffer.region, text_.mesh, dims(buffer.tensor)));
-    }
-    for (const TextHome& home : text_.homes)
-      out += fmt::format("home {} %{}\n", tensor_text(graph_, home.tensor), home.buffer);
-    for (const TextHome& home : text_.fetches)
-      out += fmt::format("fetch {} %{}\n", tensor_text(graph_, home.tensor), home.buffer);
-    return out;
+  static constexpr std::string_view kUsage = "place N";
+
+  // All lines of a place text: with a Reader, the line that is being read. A Reader reads the order
+  // of instructions where it is written.
+  void lines(bool with_order) {
+    io_.first_line("place ", kUsage, [&] { io_.number(place_); });
+    io_.entries("mesh ", meshes_, [&](auto& place, auto& of) { mesh(place, of); });
+    io_.lines("buffer ", text_.buffers, [&](size_t index, auto& x) { buffer(index, x); });
+    io_.lines("home ", text_.homes, [&](size_t /*index*/, auto& x) { home(x); });
+    io_.lines("fetch ", text_.fetches, [&](size_t /*index*/, auto& x) { home(x); });
+    io_.blocks(text_.blocks, [&](auto& x) {
+      instruction(x);
+      if (io_.option(" at ", with_order)) io_.number(x.order);
+    });
   }
 
-  std::string line(const TextInstruction& instruction) const {
-    std::string out;
-    if (instruction.when == When::kFirst) out = "first ";
-    if (instruction.when == When::kLast) out = "last ";
-    out += match(
-        instruction, [&](const TextCompute& body) { return print(body); },
-        [&](const TextIssue& body) { return print(body); },
-        [&](const TextCross& body) { return print(body); },
-        [&](const TextWait& body) {
-          return fmt::format("wait #{}{}", body.handle,
-                             body.lag == 0 ? "" : fmt::format(" lag {}", body.lag));
-        },
-        [&](const TextCopy& body) {
-          return fmt::format(
-              "copy {}{} {} -> {}{}", body.handle < 0 ? "" : fmt::format("#{} ", body.handle),
-              tensor_text(graph_, body.tensor), view(body.from),
-              body.write == Write::kSet ? "" : fmt::format("{} ", write_name(body.write)),
-              view(body.to));
-        },
-        [&](const TextLoad& body) {
-          return fmt::format("load {} -> {}", tensor_text(graph_, body.tensor), view(body.to));
-        });
-    const auto* compute = std::get_if<TextCompute>(&instruction.body);
-    if (instruction.cause != (compute != nullptr ? compute->op : OpId()))
-      out += " for " + op_text(graph_, instruction.cause);
-    return out;
+  void instruction(auto& x) {
+    const auto own_op = [&] {
+      const auto* compute = std::get_if<TextCompute>(&x.body);
+      return compute != nullptr ? compute->op : OpId();
+    };
+    program_text::instruction_form(io_, x, [&] { body(x.body); }, own_op);
+  }
+
+  void region(auto& region, PlaceId place, const std::vector<Dim>& dims) {
+    io_.shared(region.layout, [&](auto& of) { layout(of, place, dims); });
+    if (io_.option(" step ", static_cast<bool>(region.piece)))
+      io_.shared(region.piece, [&](auto& of) { piece(of, place); });
   }
 
  private:
-  std::vector<Dim> dims(TensorId tensor) const {
+  // ---- meshes and axes
+  void mesh(auto& place, auto& mesh) {
+    io_.number(place);
+    io_.text(" from ");
+    io_.number(mesh.first_device);
+    io_.list(" axes [", ", ", "]", mesh.axes, [&](auto& axis) {
+      io_.quoted(axis.name);
+      io_.text(" ");
+      io_.number(axis.size);
+      io_.text(" x ");
+      io_.number(axis.stride);
+    });
+  }
+
+  // An axis of the place's mesh, by name. Reads the longest name that comes next.
+  void axis(PlaceId place, auto& id) {
+    const auto mesh = meshes_.find(place);
+    if constexpr (Io::kReads) {
+      static const std::vector<MeshAxis> none;
+      const std::vector<MeshAxis>& axes = mesh == meshes_.end() ? none : mesh->second.axes;
+      id = {};
+      for (size_t a = 0; a < axes.size(); ++a) {
+        const bool longer = !id.valid() || axes[a].name.size() > axes[id.index()].name.size();
+        if (longer && io_.next(axes[a].name, false)) id = AxisId(a);
+      }
+      if (id.valid()) io_.text(axes[id.index()].name);
+      if (!id.valid())
+        io_.fail(fmt::format("expected an axis of mesh {}, found {}", place.value, io_.rest()));
+    } else {
+      io_.text(mesh->second.axis(id).name);
+    }
+  }
+  void axes(std::string_view between, auto& axes, PlaceId place) {
+    io_.sequence(between, axes, [&](auto& id) { axis(place, id); });
+  }
+  void axis_list(std::string_view open, std::string_view close, auto& axes, PlaceId place) {
+    io_.list(open, ", ", close, axes, [&](auto& id) { axis(place, id); });
+  }
+
+  // ---- regions
+  // For example "~3/2/1 8 of 16": kernel 3, stride 2, padding 1; the op's dim has 8 elements, the
+  // tensor's dim 16.
+  void window(auto& read) {
+    io_.text("~");
+    if (io_.option("-", read.use == WindowUse::kOver)) {
+      io_.set(read.use, WindowUse::kOver);
+    } else if (io_.option("~", read.use == WindowUse::kBeside)) {
+      io_.set(read.use, WindowUse::kBeside);
+    }
+    io_.number(read.window.kernel);
+    io_.text("/");
+    io_.number(read.window.stride);
+    io_.text("/");
+    io_.number(read.window.padding);
+    io_.text(" ");
+    io_.number(read.size);
+    io_.text(" of ");
+    io_.number(read.extent);
+    if constexpr (Io::kReads) {
+      if (read.window.kernel < 1 || read.window.stride < 1 || read.size < 0)
+        io_.fail("expected a window of at least one element that moves");
+    }
+  }
+  void window_if(std::string_view before, auto& read) {
+    if (io_.option(before, read.has_value())) window(io_.value(read));
+  }
+  void windows(std::string_view before, auto& reads) {
+    io_.repeated(before, reads, [&](auto& read) { window(read); });
+  }
+
+  void layout(auto& layout, PlaceId place, const std::vector<Dim>& dims) {
+    size_t d = 0;
+    io_.list("[", ", ", "]", layout.shards, [&](auto& cut) {
+      io_.label(d < dims.size() ? dims[d].name : "?");
+      if (!io_.option("-", cut.empty())) axes(".", cut, place);
+      if constexpr (Io::kReads) layout.grain.push_back(1);
+      if (io_.option("*", layout.grain[d] != 1)) io_.number(layout.grain[d]);
+      if (io_.next("~", layout.window(d) != nullptr)) {
+        auto& of_dim = window_of(layout, d);
+        window(of_dim.read);
+        windows(" of ", of_dim.behind);
+      }
+      ++d;
+    });
+    io_.repeated(" at(", layout.at, [&](auto& pin) {
+      axis(place, pin.axis);
+      io_.text(": ");
+      io_.number(pin.coordinate);
+      io_.text(")");
+    });
+    if (io_.option(" partial(", !layout.partial.empty())) {
+      axes(".", layout.partial, place);
+      io_.text(": ");
+      io_.combiner(layout.combiner);
+      io_.text(")");
+    }
+  }
+  static auto& window_of(auto& layout, size_t d) {
+    if constexpr (Io::kReads) {
+      return layout.windows.emplace_back(Layout::DimWindow{d, {}});
+    } else {
+      return *layout.window(d);
+    }
+  }
+
+  void piece(auto& piece, PlaceId place) {
+    io_.number(piece.step);
+    io_.text(" of ");
+    io_.number(piece.steps);
+    if (io_.next("rims", !piece.rims.empty())) {
+      io_.list(" rims {", "; ", "}", piece.rims, [&](auto& of) { rim(of, place); });
+      if (!piece.rims.empty()) io_.set(piece.dim, piece.rims.front().dim);
+      return;
+    }
+    io_.text(" along ");
+    io_.number(piece.dim);
+    io_.text(" inside ");
+    io_.number(piece.prefix);
+    io_.text(" ");
+    io_.named(piece.order, 3, order_name, "order");
+    if (io_.next("skew", !piece.skew.empty())) {
+      io_.list(" skew (", ", ", ")", piece.skew, [&](auto& skew) {
+        io_.set(skew.falls, io_.option("-", skew.falls));
+        axis(place, skew.axis);
+      });
+    }
+    if (io_.option(" grain ", piece.grain != 1)) io_.number(piece.grain);
+    window_if(" read ", piece.read);
+    if (io_.option(" queries ", piece.queries != 0)) {
+      io_.number(piece.queries);
+      axis_list(" (", ")", piece.query_axes, place);
+    }
+    if (io_.option(" reach ", piece.reach != 0)) io_.number(piece.reach);
+  }
+  // For example "1: 0 of 2 size 16 (h) grown ~3/1/1 16 of 16 inside ~3/1/1 16 of 16 read ~3/1/1 16
+  // of 16". Here the tensor's dim 1 is the first (0) of the two dims of the loop.
+  void rim(auto& rim, PlaceId place) {
+    io_.number(rim.dim);
+    io_.text(": ");
+    io_.number(rim.cut.position);
+    io_.text(" of ");
+    io_.number(rim.cut.dims);
+    io_.text(" size ");
+    io_.number(rim.cut.size);
+    axis_list(" (", ")", rim.cut.axes, place);
+    windows(" grown ", rim.cut.grown);
+    windows(" inside ", rim.cut.inside);
+    window_if(" read ", rim.read);
+  }
+
+  // ---- buffers and views
+  const std::vector<Dim>& dims(TensorId tensor) const {
+    static const std::vector<Dim> none;
     const bool known = tensor.valid() && tensor.index() < graph_.tensors().size();
-    return known ? graph_.tensor(tensor).dims : std::vector<Dim>();
-  }
-  std::string view(const TextView& view) const {
-    const auto buffer = static_cast<size_t>(view.buffer);
-    if (view.buffer < 0 || buffer >= text_.buffers.size() ||
-        text_.buffers[buffer].region == view.region)
-      return fmt::format("%{}", view.buffer);
-    return view_at(view, place_, text_.buffers[buffer].tensor);
-  }
-  // Returns the text of the view, always with its region.
-  std::string view_at(const TextView& view, PlaceId place, TensorId tensor) const {
-    return fmt::format("%{}{}", view.buffer,
-                       to_text(view.region, texts_[place.index()].mesh, dims(tensor)));
+    return known ? graph_.tensor(tensor).dims : none;
   }
 
-  std::string print(const TextCompute& compute) const {
-    std::vector<std::string> inputs, outputs;
-    for (const TextView& input : compute.inputs) inputs.push_back(view(input));
-    for (const TextOutput& output : compute.outputs) {
-      outputs.push_back(fmt::format("{} {} {}", write_name(output.write),
-                                    tensor_text(graph_, output.tensor), view(output.view)));
-      if (output.term != 0 || output.terms != 1)
-        outputs.back() += fmt::format(" term {} of {}", output.term, output.terms);
+  void buffer(size_t index, auto& buffer) {
+    size_t number = index;
+    io_.text("%");
+    io_.number(number);
+    if constexpr (Io::kReads) {
+      if (number != index) io_.fail(fmt::format("expected buffer %{}", index));
     }
-    return fmt::format("compute {}{} ({}) -> ({})", op_text(graph_, compute.op),
-                       compute.step == 0 ? "" : fmt::format(" step {}", compute.step),
-                       fmt::join(inputs, ", "), fmt::join(outputs, ", "));
+    io_.text(" ");
+    io_.quoted(buffer.name);
+    io_.text(" of ");
+    io_.tensor(buffer.tensor);
+    io_.text(" ");
+    io_.dtype(buffer.dtype);
+    io_.text(" ");
+    io_.named(buffer.tier, 3, tier_name, "tier");
+    io_.set(buffer.persistent, io_.option(" persistent", buffer.persistent));
+    io_.set(buffer.accumulates, io_.option(" accumulates", buffer.accumulates));
+    if (io_.option(" slots ", buffer.slots > 1)) io_.number(buffer.slots);
+    io_.text(" ");
+    region(buffer.region, place_, dims(buffer.tensor));
   }
-  std::string print(const TextIssue& issue) const {
-    std::string out = fmt::format("issue #{} {}", issue.handle,
-                                  issue.classify ? "classified" : collective_name(issue.kind));
-    if (issue.combiner) out += fmt::format(" by {}", combiner_name(*issue.combiner));
-    out += fmt::format(" over [{}]", names(issue.axes, text_.mesh, ", "));
-    if (issue.compression) {
-      out += " with " + quoted(codec_text(issue.compression->codec));
-      if (issue.compression->error_feedback) out += " feedback";
-    }
-    if (issue.unit >= 0) out += fmt::format(" unit {}", issue.unit);
-    if (issue.named) {
-      std::vector<std::string> ids;
-      for (const TextView& one : issue.named->ids) ids.push_back(view(one));
-      out += fmt::format(" named {} ({})", op_text(graph_, issue.named->op), fmt::join(ids, ", "));
-    }
-    std::vector<std::string> transfers;
-    for (const TextTransfer& transfer : issue.transfers) {
-      transfers.push_back(fmt::format("{} {} -> {}", tensor_text(graph_, transfer.tensor),
-                                      view(transfer.from), view(transfer.to)));
-    }
-    return out + fmt::format(" {{{}}}", fmt::join(transfers, "; "));
-  }
-  std::string print(const TextCross& cross) const {
-    std::string out =
-        fmt::format("{} #{} tag {} {} from {} {} to {} {}", cross.sends ? "send" : "recv",
-                    cross.handle, cross.tag, tensor_text(graph_, cross.tensor),
-                    cross.from_place.value, view_at(cross.from, cross.from_place, cross.tensor),
-                    cross.to_place.value, view_at(cross.to, cross.to_place, cross.tensor));
-    const auto add = [&](const char* name, const std::shared_ptr<const CrossRoutes>& routes) {
-      if (routes == nullptr) return;
-      std::vector<std::string> all;
-      for (const CrossRoute& route : *routes)
-        all.push_back(fmt::format("{} -> {} {}", route.from, route.to, route.region.to_string()));
-      out += fmt::format(" {} {{{}}}", name, fmt::join(all, "; "));
-    };
-    add("routes", cross.routes);
-    add("smaller", cross.smaller_routes);
-    return out;
+  void home(auto& home) {
+    io_.tensor(home.tensor);
+    io_.text(" %");
+    io_.number(home.buffer);
   }
 
-  const std::vector<PlaceText>& texts_;
-  const PlaceId place_;
-  const PlaceText& text_;
+  // A view of a buffer of this place. Its region is not written if it is the buffer's.
+  void view(auto& view) {
+    io_.text("%");
+    io_.number(view.buffer);
+    const auto index = static_cast<size_t>(view.buffer);
+    const auto* buffer =
+        view.buffer >= 0 && index < text_.buffers.size() ? &text_.buffers[index] : nullptr;
+    const bool own = buffer != nullptr && !(buffer->region == view.region);
+    if (io_.next("[", own)) {
+      region(view.region, place_, dims(buffer != nullptr ? buffer->tensor : TensorId()));
+    } else if (buffer != nullptr) {
+      io_.set(view.region, buffer->region);
+    } else {
+      io_.unknown(fmt::format("buffer %{} before", view.buffer));
+    }
+  }
+  // A view of a buffer of either place of a crossing.
+  void view_at(auto& view, PlaceId place, TensorId tensor) {
+    io_.text("%");
+    io_.number(view.buffer);
+    region(view.region, place, dims(tensor));
+  }
+
+  // ---- instructions
+  void body(auto& x) {
+    const bool known =
+        io_.template alternative<TextCompute>("compute ", x, [&](auto& body) { compute(body); }) ||
+        io_.template alternative<TextIssue>("issue #", x, [&](auto& body) { issue(body); }) ||
+        io_.template alternative<TextCross>(
+            [](const TextCross& body) { return body.sends; }, "send #", x,
+            [&](auto& body) { cross(body, true); }) ||
+        io_.template alternative<TextCross>([](const TextCross& body) { return !body.sends; },
+                                            "recv #", x, [&](auto& body) { cross(body, false); }) ||
+        io_.template alternative<TextWait>(
+            "wait #", x, [&](auto& body) { program_text::wait_form(io_, body); }) ||
+        io_.template alternative<TextCopy>("copy ", x, [&](auto& body) { copy(body); }) ||
+        io_.template alternative<TextLoad>("load ", x, [&](auto& body) {
+          io_.tensor(body.tensor);
+          io_.text(" -> ");
+          view(body.to);
+        });
+    if (!known) io_.unknown("instruction");
+  }
+
+  void compute(auto& compute) {
+    io_.op(compute.op);
+    if (io_.option(" step ", compute.step != 0)) io_.number(compute.step);
+    io_.list(" (", ", ", ")", compute.inputs, [&](auto& input) { view(input); });
+    io_.list(" -> (", ", ", ")", compute.outputs, [&](auto& output) {
+      program_text::output_form(io_, output, [&](auto& of) { view(of); });
+    });
+  }
+
+  void issue(auto& issue) {
+    io_.number(issue.handle);
+    io_.text(" ");
+    io_.set(issue.classify, io_.option("classified", issue.classify));
+    if (!issue.classify) io_.named(issue.kind, kCollectiveKinds, collective_name, "collective");
+    if (io_.option(" by ", issue.combiner.has_value())) io_.combiner(io_.value(issue.combiner));
+    axis_list(" over [", "]", issue.axes, place_);
+    if (io_.option(" with ", issue.compression.has_value())) {
+      auto& compression = io_.value(issue.compression);
+      io_.codec(compression.codec);
+      io_.set(compression.error_feedback, io_.option(" feedback", compression.error_feedback));
+    }
+    if (io_.option(" unit ", issue.unit >= 0)) io_.number(issue.unit);
+    if (io_.option(" named ", issue.named.has_value())) {
+      auto& named = io_.value(issue.named);
+      io_.op(named.op);
+      io_.list(" (", ", ", ")", named.ids, [&](auto& ids) { view(ids); });
+    }
+    io_.list(" {", "; ", "}", issue.transfers, [&](auto& transfer) {
+      io_.tensor(transfer.tensor);
+      io_.text(" ");
+      view(transfer.from);
+      io_.text(" -> ");
+      view(transfer.to);
+    });
+  }
+
+  void cross(auto& cross, bool sends) {
+    io_.set(cross.sends, sends);
+    io_.number(cross.handle);
+    io_.text(" tag ");
+    io_.number(cross.tag);
+    io_.text(" ");
+    io_.tensor(cross.tensor);
+    io_.text(" from ");
+    io_.number(cross.from_place);
+    io_.text(" ");
+    view_at(cross.from, cross.from_place, cross.tensor);
+    io_.text(" to ");
+    io_.number(cross.to_place);
+    io_.text(" ");
+    view_at(cross.to, cross.to_place, cross.tensor);
+    routes(" routes", cross.routes);
+    routes(" smaller", cross.smaller_routes);
+  }
+  void routes(std::string_view name, auto& routes) {
+    if (!io_.option(name, routes != nullptr)) return;
+    io_.shared(routes, [&](auto& all) {
+      io_.list(" {", "; ", "}", all, [&](auto& route) {
+        io_.number(route.from);
+        io_.text(" -> ");
+        io_.number(route.to);
+        io_.text(" ");
+        io_.box(route.region);
+      });
+    });
+  }
+
+  void copy(auto& copy) {
+    if (io_.option("#", copy.handle >= 0)) {
+      io_.number(copy.handle);
+      io_.text(" ");
+    }
+    io_.tensor(copy.tensor);
+    io_.text(" ");
+    view(copy.from);
+    io_.text(" -> ");
+    program_text::copy_write_form(io_, copy.write);
+    view(copy.to);
+  }
+
+  Io& io_;
   const Graph& graph_;
+  PlaceId& place_;
+  Meshes& meshes_;
+  Text& text_;
 };
+
+// Adds the meshes of the places that the instruction names.
+void add_meshes(const TextInstruction& instruction, const std::vector<PlaceText>& texts,
+                Meshes& meshes) {
+  const auto* cross = std::get_if<TextCross>(&instruction.body);
+  if (cross == nullptr) return;
+  for (const PlaceId place : {cross->from_place, cross->to_place})
+    meshes.try_emplace(place, texts[place.index()].mesh);
+}
 
 }  // namespace
 
 std::string to_text(const Region& region, const Mesh& mesh, const std::vector<Dim>& dims) {
-  return layout_text(region.layout, mesh, dims) +
-         (region.piece ? piece_text(*region.piece, mesh) : "");
+  static const Graph no_names;
+  static const PlaceText none;
+  PlaceId place(0);
+  Meshes meshes{{place, mesh}};
+  Writer out(no_names);
+  PlaceForm(out, no_names, place, meshes, none).region(region, place, dims);
+  return out.take();
 }
 
 std::string to_text(const std::vector<PlaceText>& texts, PlaceId place, const Graph& graph,
                     bool with_order) {
-  const PlacePrinter printer(texts, place, graph);
-  std::string out = printer.header();
-  for (const auto& [ref, block] : texts[place.index()].blocks) {
-    if (block.empty()) continue;
-    out += fmt::format("{} {{\n", block_name(ref));
-    for (const TextInstruction& instruction : block) {
-      out += "  " + printer.line(instruction);
-      out += with_order ? fmt::format(" at {}\n", instruction.order) : "\n";
-    }
-    out += "}\n";
+  const PlaceText& text = texts[place.index()];
+  Meshes meshes{{place, text.mesh}};
+  for (const auto& [ref, block] : text.blocks) {
+    for (const TextInstruction& instruction : block) add_meshes(instruction, texts, meshes);
   }
-  return out;
+  Writer out(graph);
+  PlaceForm(out, graph, place, meshes, text).lines(with_order);
+  return out.take();
 }
 
 std::string to_text(const TextInstruction& instruction, const std::vector<PlaceText>& texts,
                     PlaceId place, const Graph& graph) {
-  return PlacePrinter(texts, place, graph).line(instruction);
+  Meshes meshes{{place, texts[place.index()].mesh}};
+  add_meshes(instruction, texts, meshes);
+  Writer out(graph);
+  PlaceForm(out, graph, place, meshes, texts[place.index()]).instruction(instruction);
+  return out.take();
+}
+
+Result<PlaceText> parse_place_text(std::string_view text, const Graph& graph,
+                                   std::string_view file) {
+  PlaceId place;
+  Meshes meshes;
+  PlaceText out;
+  Reader in(graph);
+  PlaceForm form(in, graph, place, meshes, out);
+  TESSERA_TRY_VOID(in.read(text, file, form.kUsage, [&] { form.lines(true); }));
+  const auto mesh = meshes.find(place);
+  if (mesh == meshes.end()) {
+    return invalid_input(fmt::format("{}: expected 'mesh {} from ...', found none for this place",
+                                     file, place.value));
+  }
+  out.mesh = mesh->second;
+  return out;
 }
 
 }  // namespace tessera

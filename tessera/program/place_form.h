@@ -1,8 +1,9 @@
 // Text form of place texts (docs/reference/place-text.md), for people, golden tests and `tessera
-// inspect --place`. Tensors and ops have their names in the graph. The form leaves nothing out:
-// tests parse it back (test_place_parse.h).
+// inspect --place`. Tensors and ops have their names in the graph. The form leaves nothing out: a
+// text that is printed and parsed back gives an equal text.
 //
 //   const std::string text = to_text(lowering.texts(), PlaceId(0), lowering.graph());
+//   const Result<PlaceText> same = parse_place_text(text, lowering.graph());
 #pragma once
 
 #include <string>
@@ -18,6 +19,10 @@ namespace tessera {
 // TextInstruction::order, which matters where ranks are at several places.
 std::string to_text(const std::vector<PlaceText>& texts, PlaceId place, const Graph& graph,
                     bool with_order = false);
+
+// Reads the text form of one place text. An error is one line: "file:line: what".
+Result<PlaceText> parse_place_text(std::string_view text, const Graph& graph,
+                                   std::string_view file = "<place>");
 
 // Returns one instruction's line, without indentation.
 std::string to_text(const TextInstruction& instruction, const std::vector<PlaceText>& texts,

@@ -6,7 +6,6 @@
 
 #include "tessera/program/decisions.h"
 #include "tessera/program/place_check.h"
-#include "tessera/program/test_place_parse.h"
 #include "tessera/program/test_programs.h"
 
 namespace tessera::place_form_test {

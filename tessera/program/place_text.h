@@ -261,6 +261,8 @@ void place_waits(std::vector<PlaceText>& texts, const ResolvedPlan& plan,
 // Writes the waits of one place, except those for sends. This is the first half of place_waits.
 void await_needs(PlaceText& text, const BlockOrder& order);
 
+class MemberBoxes;
+
 // An `InstantiateInput` has all that a rank's program is made of, above all the texts of its
 // places. The program that is made has lifetimes, frees and arena offsets (memory.cc).
 struct InstantiateInput {
@@ -276,6 +278,7 @@ struct InstantiateInput {
   };
   const std::vector<Sizes>* sizes = nullptr;
   int64_t micro_batch_size = 0, larger = 0;  // as in Program
+  MemberBoxes* boxes = nullptr;              // of all programs of the lowering
 };
 // Returns a rank's program. `offsets`: as in Lowering::lower.
 Result<Program> instantiate(const InstantiateInput& input, int rank, bool offsets);

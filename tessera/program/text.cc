@@ -1,226 +1,282 @@
+// The text form of programs: one form for printing and for parsing (text_io.h).
 #include "tessera/program/text.h"
 
 #include <fmt/format.h>
 
-#include "tessera/program/text_parts.h"
+#include "tessera/program/text_io.h"
 
 namespace tessera {
 namespace {
 
-using program_text::quoted;
-using program_text::write_name;
+using program_text::Reader;
+using program_text::Writer;
 
-class Printer {
+// `ProgramT` is `Program` with a Reader and `const Program` with a Writer.
+template <class Io, class ProgramT>
+class ProgramForm {
  public:
-  Printer(const Program& program, const Graph& graph) : program_(program), graph_(graph) {}
+  ProgramForm(Io& io, ProgramT& program) : io_(io), program_(program) {}
 
-  std::string header() const;
-  std::string line(const Instruction& instruction) const;
+  static constexpr std::string_view kUsage = "program rank R of N";
+
+  // All lines of a program: with a Reader, the line that is being read.
+  void lines() {
+    ProgramT& p = program_;
+    io_.first_line("program rank ", kUsage, [&] { numbers(p.rank, " of ", p.ranks); });
+    io_.line("stages ", [&] {
+      number_list(p.stages);
+      io_.text(" coordinates ");
+      number_list(p.coordinates);
+    });
+    io_.line("micro_batches ", [&] {
+      numbers(p.micro_batches, " dim ");
+      io_.quoted(p.micro_batch_dim);
+      numbers(" size ", p.micro_batch_size);
+      if (io_.option(" larger ", p.larger > 0)) io_.number(p.larger);
+    });
+    io_.line("arena ", [&] {
+      numbers("device ", p.arena_bytes[0], " host ", p.arena_bytes[1], " disk ", p.arena_bytes[2]);
+    });
+    io_.lines("group ", p.groups, [&](size_t index, auto& x) { group(index, x); });
+    io_.lines("buffer ", p.buffers, [&](size_t index, auto& x) { buffer(index, x); });
+    io_.lines("cache held ", p.caches, [&](size_t /*index*/, auto& x) { cache(x); });
+    io_.lines("home ", p.homes, [&](size_t /*index*/, auto& x) { home(x); });
+    io_.lines("fetch ", p.fetches, [&](size_t /*index*/, auto& x) { home(x); });
+    io_.line("schedule ", [&] {
+      if (!io_.more(!p.schedule.empty())) return;
+      io_.sequence(", ", p.schedule, [&](auto& run) {
+        io_.block(run.block);
+        numbers(" ", run.micro_batch);
+      });
+    });
+    io_.blocks(p.blocks, [&](auto& x) { instruction(x); });
+  }
+
+  void instruction(auto& x) {
+    const auto own_op = [&] {
+      const auto* compute = std::get_if<Compute>(&x.body);
+      return compute != nullptr ? compute->op : OpId();
+    };
+    program_text::instruction_form(io_, x, [&] { body(x.body); }, own_op);
+  }
 
  private:
-  std::string tensor(TensorId id) const { return program_text::tensor_text(graph_, id); }
-  std::string op(OpId id) const { return program_text::op_text(graph_, id); }
-  std::string region(TensorId id, const Box& box) const { return tensor(id) + box.to_string(); }
-  std::string view(const View& view) const {
+  // Texts and numbers in their order.
+  void numbers() {}
+  template <class T, class... Rest>
+  void numbers(T&& first, Rest&&... rest) {
+    if constexpr (std::is_convertible_v<T, std::string_view>) {
+      io_.text(first);
+    } else {
+      io_.number(first);
+    }
+    numbers(rest...);
+  }
+  void number_list(auto& list) {
+    io_.list("[", ", ", "]", list, [&](auto& number) { io_.number(number); });
+  }
+  void expect_index(size_t index, size_t found, std::string_view what) {
+    if constexpr (Io::kReads) {
+      if (found != index) io_.fail(fmt::format("expected {}{}", what, index));
+    }
+  }
+
+  void group(size_t index, auto& group) {
+    size_t number = index;
+    numbers(number, " place ", group.place, " axes ");
+    expect_index(index, number, "group ");
+    io_.list("[", ", ", "]", group.axes, [&](auto& axis) { io_.quoted(axis); });
+    io_.text(" members ");
+    number_list(group.members);
+    numbers(" index ", group.index);
+  }
+
+  void buffer(size_t index, auto& buffer) {
+    numbers("%", buffer.id, " ");
+    expect_index(index, buffer.id.index(), "buffer %");
+    io_.quoted(buffer.name);
+    io_.text(" of ");
+    io_.tensor(buffer.tensor);
+    io_.text(" ");
+    io_.dtype(buffer.dtype);
+    io_.text(" ");
+    number_list(buffer.shape);
+    io_.text(" ");
+    io_.named(buffer.tier, 3, tier_name, "tier");
+    io_.text(" ");
+    io_.named(buffer.lifetime, 4, lifetime_name, "lifetime");
+    numbers(" at ", buffer.offset);
+    if (io_.option(" slots ", buffer.slots > 1)) numbers(buffer.slots, " x ", buffer.slot_bytes);
+    if (io_.option(" places ", buffer.places > 0)) io_.number(buffer.places);
+  }
+
+  void cache(auto& cache) {
+    const auto buffers = [&](auto& list) {
+      io_.list("(", ", ", ")", list, [&](auto& id) { numbers("%", id); });
+    };
+    buffers(cache.held);
+    io_.text(" rests ");
+    buffers(cache.rests);
+    numbers(" index %", cache.index, " rows ", cache.rows.begin, " size ", cache.rows.size,
+            " slots ", cache.slots, " places ", cache.places, " policy ");
+    io_.quoted(cache.policy);
+    numbers(" window ", cache.window, " counted ", cache.counted);
+  }
+
+  void home(auto& home) {
+    region(home);
+    numbers(" %", home.buffer);
+  }
+  void region(auto& of) {
+    io_.tensor(of.tensor);
+    io_.box(of.region);
+  }
+
+  void view(auto& view) {
+    numbers("%", view.buffer);
     const bool known = view.buffer.valid() && view.buffer.index() < program_.buffers.size();
-    const bool whole = known && view.box == Box::whole(program_.buffer(view.buffer).shape);
-    return fmt::format("%{}{}", view.buffer.value, whole ? "" : view.box.to_string());
+    const auto whole = [&] { return Box::whole(program_.buffer(view.buffer).shape); };
+    if (io_.next("[", !known || view.box != whole())) {
+      io_.box(view.box);
+    } else if (known) {
+      io_.set(view.box, whole());
+    } else {
+      io_.unknown(fmt::format("buffer %{} before", view.buffer.value));
+    }
   }
-  std::string boxes(const std::vector<Box>& boxes) const {
-    std::vector<std::string> parts;
-    for (const Box& box : boxes) parts.push_back(box.to_string());
-    return "(" + join(parts, " ") + ")";
+  void view_if(std::string_view before, auto& view) {
+    if (io_.option(before, view.has_value())) this->view(io_.value(view));
   }
 
-  std::string coding(const std::optional<Codec>& codec, const std::optional<View>& residual) const {
-    if (!codec) return "";
-    return " with " + quoted(codec_text(*codec)) + (residual ? " residual " + view(*residual) : "");
+  void body(auto& x) {
+    const bool known =
+        io_.template alternative<Compute>("compute ", x, [&](auto& body) { compute(body); }) ||
+        io_.template alternative<Issue>("issue #", x, [&](auto& body) { issue(body); }) ||
+        io_.template alternative<Send>("send #", x, [&](auto& body) {
+          message(body, " to ");
+          coding(body.codec);
+          view_if(" residual ", body.residual);
+        }) ||
+        io_.template alternative<Recv>("recv #", x, [&](auto& body) {
+          message(body, " from ");
+          coding(body.codec);
+        }) ||
+        io_.template alternative<Wait>(
+            "wait #", x, [&](auto& body) { program_text::wait_form(io_, body); }) ||
+        io_.template alternative<Copy>("copy ", x, [&](auto& body) { copy(body); }) ||
+        io_.template alternative<Load>("load ", x, [&](auto& body) {
+          region(body);
+          io_.text(" -> ");
+          view(body.to);
+        }) ||
+        io_.template alternative<Free>("free ", x, [&](auto& body) { numbers("%", body.buffer); }) ||
+        io_.template alternative<FetchRows>("fetch_rows #", x, [&](auto& body) { fetch(body); }) ||
+        io_.template alternative<ReleaseRows>("release_rows of ", x, [&](auto& body) {
+          io_.number(body.fetch);
+          io_.set(body.changed, io_.option(" changed", body.changed));
+        });
+    if (!known) io_.unknown("instruction");
   }
 
-  std::string print(const Compute& compute) const;
-  std::string print(const Output& output) const;
-  std::string print(const Issue& issue) const;
-  std::string print(const Send& send) const {
-    return fmt::format("send #{} to {} tag {} {} {}{}", send.handle, send.peer, send.tag,
-                       region(send.tensor, send.region), view(send.view),
-                       coding(send.codec, send.residual));
+  void compute(auto& compute) {
+    io_.op(compute.op);
+    io_.text(" ");
+    io_.word(compute.kind);
+    io_.text(" ");
+    io_.box(compute.box);
+    io_.list(" (", ", ", ")", compute.inputs, [&](auto& input) { view(input); });
+    io_.list(" -> (", ", ", ")", compute.outputs, [&](auto& output) {
+      program_text::output_form(io_, output, [&](auto& of) { view(of); });
+    });
+    io_.attributes(compute.attributes);
   }
-  std::string print(const Recv& recv) const {
-    return fmt::format("recv #{} from {} tag {} {} {}{}", recv.handle, recv.peer, recv.tag,
-                       region(recv.tensor, recv.region), view(recv.view),
-                       coding(recv.codec, std::nullopt));
-  }
-  std::string print(const Wait& wait) const {
-    return fmt::format("wait #{}{}", wait.handle,
-                       wait.lag == 0 ? "" : fmt::format(" lag {}", wait.lag));
-  }
-  std::string print(const Copy& copy) const {
-    const std::string write =
-        copy.write == Write::kSet ? "" : fmt::format("{} ", write_name(copy.write));
-    const std::string handle = copy.handle < 0 ? "" : fmt::format("#{} ", copy.handle);
-    return fmt::format("copy {}{} {} -> {}{}", handle, region(copy.tensor, copy.region),
-                       view(copy.from), write, view(copy.to));
-  }
-  std::string print(const Load& load) const {
-    return fmt::format("load {} -> {}", region(load.tensor, load.region), view(load.to));
-  }
-  std::string print(const FetchRows& fetch) const {
-    std::vector<std::string> ids;
-    for (const RowIds& one : fetch.ids)
-      ids.push_back(region(one.tensor, one.region) + (one.view ? " " + view(*one.view) : ""));
-    return fmt::format("fetch_rows #{} cache {}{} ({}) expect {} in {} out", fetch.handle,
-                       fetch.cache, fetch.ahead ? " ahead" : "", join(ids, ", "), fetch.expected_in,
-                       fetch.expected_out);
-  }
-  std::string print(const ReleaseRows& release) const {
-    return fmt::format("release_rows of {}{}", release.fetch, release.changed ? " changed" : "");
-  }
-  std::string print(const Free& free) const { return fmt::format("free %{}", free.buffer.value); }
 
-  const Program& program_;
-  const Graph& graph_;
+  void issue(auto& issue) {
+    io_.number(issue.handle);
+    io_.text(" ");
+    io_.named(issue.kind, kCollectiveKinds, collective_name, "collective");
+    if (io_.option(" by ", issue.combiner.has_value())) io_.combiner(io_.value(issue.combiner));
+    io_.text(" ");
+    io_.dtype(issue.dtype);
+    numbers(" group ", issue.group);
+    coding(issue.codec);
+    view_if(" residual ", issue.residual);
+    if (io_.option(" named ", issue.named.has_value())) named_rows(io_.value(issue.named));
+    io_.list(" {", "; ", "}", issue.transfers, [&](auto& transfer) {
+      const auto boxes = [&](std::string_view open, auto& list) {
+        io_.list(open, " ", ")", list, [&](auto& box) { io_.box(box); });
+      };
+      io_.tensor(transfer.tensor);
+      boxes(" (", transfer.hold);
+      boxes(" -> (", transfer.need);
+      view_if(" in ", transfer.in);
+      view_if(" out ", transfer.out);
+    });
+  }
+  void named_rows(auto& named) {
+    io_.op(named.op);
+    io_.list(" (", ", ", ")", named.ids, [&](auto& ids) { view(ids); });
+    numbers(" most ", named.most);
+    io_.list(" rows (", " ", ")", named.rows, [&](auto& rows) { io_.interval(rows); });
+    if (io_.option(" counted ", !named.counted.empty())) number_list(named.counted);
+  }
+  void coding(auto& codec) {
+    if (io_.option(" with ", codec.has_value())) io_.codec(io_.value(codec));
+  }
+
+  void message(auto& message, std::string_view direction) {
+    numbers(message.handle, direction, message.peer, " tag ", message.tag, " ");
+    region(message);
+    io_.text(" ");
+    view(message.view);
+  }
+
+  void copy(auto& copy) {
+    if (io_.option("#", copy.handle >= 0)) numbers(copy.handle, " ");
+    region(copy);
+    io_.text(" ");
+    view(copy.from);
+    io_.text(" -> ");
+    program_text::copy_write_form(io_, copy.write);
+    view(copy.to);
+  }
+
+  void fetch(auto& fetch) {
+    numbers(fetch.handle, " cache ", fetch.cache);
+    io_.set(fetch.ahead, io_.option(" ahead", fetch.ahead));
+    io_.list(" (", ", ", ")", fetch.ids, [&](auto& ids) {
+      region(ids);
+      if (!io_.next("%", ids.view.has_value())) return;
+      io_.text(" ");
+      view(io_.value(ids.view));
+    });
+    numbers(" expect ", fetch.expected_in, " in ", fetch.expected_out, " out");
+  }
+
+  Io& io_;
+  ProgramT& program_;
 };
-
-std::string attribute_text(const Attribute& attribute) {
-  if (const auto* integer = std::get_if<int64_t>(&attribute)) return fmt::format("{}", *integer);
-  if (const auto* text = std::get_if<std::string>(&attribute)) return quoted(*text);
-  std::string number = fmt::format("{}", std::get<double>(attribute));
-  if (number.find_first_of(".eni") == std::string::npos) number += ".0";
-  return number;
-}
-
-std::string numbers(const std::vector<int64_t>& values) {
-  return fmt::format("[{}]", fmt::join(values, ", "));
-}
-
-std::string Printer::print(const Output& output) const {
-  std::string out =
-      fmt::format("{} {} {}", write_name(output.write), tensor(output.tensor), view(output.view));
-  if (output.term != 0 || output.terms != 1) {
-    out += fmt::format(" term {} of {}", output.term, output.terms);
-  }
-  return out;
-}
-
-std::string Printer::print(const Compute& compute) const {
-  std::vector<std::string> inputs, outputs, attributes;
-  for (const View& input : compute.inputs) inputs.push_back(view(input));
-  for (const Output& output : compute.outputs) outputs.push_back(print(output));
-  for (const auto& [name, value] : compute.attributes) {
-    attributes.push_back(fmt::format("{} = {}", name, attribute_text(value)));
-  }
-  std::string out = fmt::format("compute {} {} {} ({}) -> ({})", op(compute.op), compute.kind,
-                                compute.box.to_string(), join(inputs, ", "), join(outputs, ", "));
-  if (!attributes.empty()) out += fmt::format(" {{{}}}", join(attributes, ", "));
-  return out;
-}
-
-std::string Printer::print(const Issue& issue) const {
-  std::string out = fmt::format("issue #{} {}", issue.handle, collective_name(issue.kind));
-  if (issue.combiner) out += fmt::format(" by {}", combiner_name(*issue.combiner));
-  out += fmt::format(" {} group {}{}", dtype_name(issue.dtype), issue.group,
-                     coding(issue.codec, issue.residual));
-  std::vector<std::string> transfers;
-  for (const Transfer& transfer : issue.transfers) {
-    std::string text = fmt::format("{} {} -> {}", tensor(transfer.tensor), boxes(transfer.hold),
-                                   boxes(transfer.need));
-    if (transfer.in) text += " in " + view(*transfer.in);
-    if (transfer.out) text += " out " + view(*transfer.out);
-    transfers.push_back(std::move(text));
-  }
-  if (issue.named) {
-    std::vector<std::string> ids, rows;
-    for (const View& one : issue.named->ids) ids.push_back(view(one));
-    for (const Interval& own : issue.named->rows)
-      rows.push_back(fmt::format("{}:{}", own.begin, own.end()));
-    out += fmt::format(" named {} ({}) most {} rows ({})", op(issue.named->op), join(ids, ", "),
-                       issue.named->most, join(rows, " "));
-    if (!issue.named->counted.empty()) out += " counted " + numbers(issue.named->counted);
-  }
-  return out + " {" + join(transfers, "; ") + "}";
-}
-
-std::string Printer::line(const Instruction& instruction) const {
-  std::string out;
-  if (instruction.when == When::kFirst) out = "first ";
-  if (instruction.when == When::kLast) out = "last ";
-  out += std::visit([&](const auto& body) { return print(body); }, instruction.body);
-  const auto* compute = std::get_if<Compute>(&instruction.body);
-  const OpId usual = compute != nullptr ? compute->op : OpId();
-  if (instruction.cause != usual) out += " for " + op(instruction.cause);
-  return out;
-}
-
-std::string Printer::header() const {
-  const Program& p = program_;
-  std::string out = fmt::format("program rank {} of {}\n", p.rank, p.ranks);
-  std::vector<int32_t> stages;
-  for (StageId stage : p.stages) stages.push_back(stage.value);
-  out +=
-      fmt::format("stages [{}] coordinates {}\n", fmt::join(stages, ", "), numbers(p.coordinates));
-  out +=
-      fmt::format("micro_batches {} dim {} size {}{}\n", p.micro_batches, quoted(p.micro_batch_dim),
-                  p.micro_batch_size, p.larger > 0 ? fmt::format(" larger {}", p.larger) : "");
-  out += fmt::format("arena device {} host {} disk {}\n", p.arena_bytes[0], p.arena_bytes[1],
-                     p.arena_bytes[2]);
-  for (size_t g = 0; g < p.groups.size(); ++g) {
-    const Group& group = p.groups[g];
-    std::vector<std::string> axes;
-    for (const std::string& axis : group.axes) axes.push_back(quoted(axis));
-    out += fmt::format("group {} place {} axes [{}] members [{}] index {}\n", g, group.place.value,
-                       fmt::join(axes, ", "), fmt::join(group.members, ", "), group.index);
-  }
-  for (const Buffer& b : p.buffers) {
-    out += fmt::format("buffer %{} {} of {} {} {} {} {} at {}", b.id.value, quoted(b.name),
-                       tensor(b.tensor), dtype_name(b.dtype), numbers(b.shape), tier_name(b.tier),
-                       lifetime_name(b.lifetime), b.offset);
-    if (b.slots > 1) out += fmt::format(" slots {} x {}", b.slots, b.slot_bytes);
-    if (b.places > 0) out += fmt::format(" places {}", b.places);
-    out += "\n";
-  }
-  const auto buffers = [](const std::vector<BufferId>& ids) {
-    std::vector<std::string> parts;
-    for (const BufferId id : ids) parts.push_back(fmt::format("%{}", id.value));
-    return "(" + join(parts, ", ") + ")";
-  };
-  for (const RowCache& c : p.caches) {
-    out += fmt::format(
-        "cache held {} rests {} index %{} rows {} size {} slots {} places {} policy {} window {} "
-        "counted {}\n",
-        buffers(c.held), buffers(c.rests), c.index.value, c.rows.begin, c.rows.size, c.slots,
-        c.places, quoted(c.policy), c.window, c.counted);
-  }
-  for (const Home& h : p.homes) {
-    out += fmt::format("home {} %{}\n", region(h.tensor, h.region), h.buffer.value);
-  }
-  for (const Home& h : p.fetches) {
-    out += fmt::format("fetch {} %{}\n", region(h.tensor, h.region), h.buffer.value);
-  }
-  std::vector<std::string> steps;
-  for (const BlockRunStep& step : p.schedule) {
-    steps.push_back(fmt::format("{} {}", block_name(step.block), step.micro_batch));
-  }
-  return out + fmt::format("schedule {}\n", join(steps, ", "));
-}
 
 }  // namespace
 
 std::string to_text(const Program& program, const Graph& graph) {
-  const Printer printer(program, graph);
-  std::string out = printer.header();
-  for (const auto& [ref, block] : program.blocks) {
-    if (block.empty()) continue;
-    out += fmt::format("{} {{\n", block_name(ref));
-    for (const Instruction& instruction : block) {
-      out += "  " + printer.line(instruction) + "\n";
-    }
-    out += "}\n";
-  }
-  return out;
+  Writer out(graph);
+  ProgramForm(out, program).lines();
+  return out.take();
 }
 
 std::string to_text(const Instruction& instruction, const Program& program, const Graph& graph) {
-  return Printer(program, graph).line(instruction);
+  Writer out(graph);
+  ProgramForm(out, program).instruction(instruction);
+  return out.take();
+}
+
+Result<Program> parse_program(std::string_view text, const Graph& graph, std::string_view file) {
+  Program program;
+  Reader in(graph);
+  ProgramForm form(in, program);
+  TESSERA_TRY_VOID(in.read(text, file, form.kUsage, [&] { form.lines(); }));
+  return program;
 }
 
 std::string label(const Instruction& instruction, const Graph& graph) {

@@ -40,6 +40,14 @@ std::string op_text(const Graph& graph, OpId id) {
   return out;
 }
 
+std::string attribute_text(const Attribute& attribute) {
+  if (const auto* integer = std::get_if<int64_t>(&attribute)) return fmt::format("{}", *integer);
+  if (const auto* text = std::get_if<std::string>(&attribute)) return quoted(*text);
+  std::string number = fmt::format("{}", std::get<double>(attribute));
+  if (number.find_first_of(".eni") == std::string::npos) number += ".0";
+  return number;
+}
+
 std::string Cursor::quoted() {
   expect("\"");
   std::string out;

@@ -22,6 +22,7 @@ std::string quoted(std::string_view text);
 std::string_view write_name(Write write);
 std::string tensor_text(const Graph& graph, TensorId id);  // "none" without one
 std::string op_text(const Graph& graph, OpId id);
+std::string attribute_text(const Attribute& attribute);
 
 // A `Cursor` reads the tokens of a line. It keeps the first error. Callers go on reading after an
 // error; what they read then has no meaning, and later errors are dropped.

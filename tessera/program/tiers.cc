@@ -11,47 +11,29 @@
 //            is copied to the buffer at rest, or added to it if the instruction accumulates.
 #include <algorithm>
 #include <deque>
-#include <limits>
 #include <map>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "tessera/graph/kinds.h"
-#include "tessera/plan/selector.h"
 #include "tessera/program/crossing.h"
 #include "tessera/program/needs.h"
+#include "tessera/program/op_tiers.h"
 #include "tessera/program/place_text.h"
-#include "tessera/program/prefetch.h"
+#include "tessera/program/tiered_items.h"
 #include "tessera/program/touches.h"
 
 namespace tessera {
 namespace {
 
-// A `Key` names a part of a buffer and another tier in which this part is staged.
-struct Key {
-  int buffer = -1;
-  Region region;
-  Tier tier = Tier::kDevice;
-  friend bool operator==(const Key&, const Key&) = default;
-};
-
 struct Staged {
-  Key key;
+  StagedPart key;
   TensorId tensor;
   int buffer = -1;
   When when = When::kAlways;
   bool dirty = false;         // written, and not yet copied to the buffer at rest
   Write write = Write::kSet;  // how the copy to the buffer at rest writes
-};
-
-// A `TieredItem` is an instruction of the text that is being rewritten, and its old position.
-struct TieredItem {
-  TextInstruction instruction;
-  size_t origin = 0;
-  bool ahead = false;  // the instruction is a copy that may be issued earlier
-  bool inserted = false;
 };
 
 class Tiering {
@@ -63,14 +45,15 @@ class Tiering {
         shapes_(shapes),
         plan_(plan),
         order_(order),
-        next_handle_(next_handle) {}
+        next_handle_(next_handle),
+        tiers_(text, *shapes.graph, plan) {}
 
   void run() {
-    place_buffers();
+    place_buffers(text_, tiers_);
     const bool plain = std::all_of(text_.buffers.begin(), text_.buffers.end(),
                                    [](const auto& b) { return b.tier == Tier::kDevice; });
     if (plain) return;
-    choose_residents();
+    residents_ = choose_residents(text_, tiers_, shapes_, plan_);
     for (const Need& need : find_needs(text_, order_)) {
       ends_[need.block].emplace(need.before, need);
       needed_in_.emplace(need.handle, need.block);
@@ -87,146 +70,6 @@ class Tiering {
  private:
   TextBuffer& buffer(int index) { return text_.buffers[static_cast<size_t>(index)]; }
   const Mesh& mesh_of(PlaceId place) const { return plan_.places[place.index()].mesh; }
-  Tier tier_of(int index) const { return text_.buffers[static_cast<size_t>(index)].tier; }
-
-  // ---- in which tier an op computes
-  Tier op_tier(const TextCompute& compute) const {
-    const Op& op = graph_.op(compute.op);
-    const auto rests_below = [&](const TextView& view) {
-      return tier_of(view.buffer) != Tier::kDevice;
-    };
-    // Rows are read and written in the tier where the table rests, because staging would copy the
-    // whole table.
-    for (size_t i = 0; i < op.inputs.size(); ++i) {
-      const TextView& table = compute.inputs[i];
-      if (touches_rows(op, i) && buffer_rests(table.buffer) && rests_below(table))
-        return Tier::kHost;
-    }
-    if (op.phase == Phase::kUpdate) {
-      bool updates = false;
-      for (TensorId output : op.outputs) {
-        const TensorId old = graph_.tensor(output).update_of;
-        if (!old.valid()) continue;
-        updates = true;
-        if (graph_.tensor(old).role == Role::kOptimizerState &&
-            plan_.tensors[old.index()].tier != Tier::kDevice) {
-          return Tier::kHost;
-        }
-      }
-      // An op that only reads gradients (a norm) is computed in the tier of the gradients.
-      for (size_t i = 0; !updates && i < op.inputs.size(); ++i) {
-        if (!graph_.tensor(op.inputs[i]).dims.empty() && rests_below(compute.inputs[i]))
-          return Tier::kHost;
-      }
-      return Tier::kDevice;
-    }
-    // A cast to a narrower type is computed on the host if its tensor rests there, so that the copy
-    // to the device moves fewer bytes.
-    const bool narrows = info_of(op).converts && dtype_bytes(graph_.tensor(op.outputs[0]).dtype) <
-                                                     dtype_bytes(graph_.tensor(op.inputs[0]).dtype);
-    const bool rests = narrows && buffer_rests(compute.inputs[0].buffer);
-    return rests && rests_below(compute.inputs[0]) ? Tier::kHost : Tier::kDevice;
-  }
-  bool buffer_rests(int index) const {
-    return text_.buffers[static_cast<size_t>(index)].persistent;
-  }
-
-  // Moves buffers to the host tier that only ops on the host write. Moves buffers to the device
-  // that are made and read inside one block, because such a tensor does not rest in a tier.
-  void place_buffers() {
-    const size_t n = text_.buffers.size();
-    std::vector<std::set<BlockRef>> blocks(n);
-    std::vector<bool> on_host(n, false), elsewhere(n, false);
-    const auto touch = [&](int index, BlockRef ref) {
-      blocks[static_cast<size_t>(index)].insert(ref);
-    };
-    for (const TextHome& fetch : text_.fetches) touch(fetch.buffer, BlockKind::kUpdate);
-    for (const auto& [ref, block] : text_.blocks) {
-      for (const TextInstruction& instruction : block) {
-        const auto* compute = std::get_if<TextCompute>(&instruction.body);
-        for_each_view(instruction, [&, here = ref](const TextView& view, bool writes) {
-          touch(view.buffer, here);
-          if (!writes) return;
-          const bool host = compute != nullptr && op_tier(*compute) == Tier::kHost;
-          (host ? on_host : elsewhere)[static_cast<size_t>(view.buffer)] = true;
-        });
-      }
-    }
-    for (size_t i = 0; i < n; ++i) {
-      TextBuffer& b = text_.buffers[i];
-      if (b.persistent) continue;
-      if (on_host[i] && !elsewhere[i]) {
-        b.tier = Tier::kHost;
-      } else if (blocks[i].size() < 2) {
-        b.tier = Tier::kDevice;
-      }
-    }
-  }
-
-  template <class Visit>
-  static void for_each_view(const TextInstruction& instruction, const Visit& visit) {
-    accesses(instruction, [&](const TextAccess& access) {
-      visit(*access.view, access.mode != AccessMode::kRead);
-    });
-  }
-
-  // ---- what stays
-  // Chooses the tensors that stay on the device from one block to the next. Together they have at
-  // most the plan's `resident_bytes`. Within a block there is nothing to choose: a block copies a
-  // tensor at rest only once, because its later reads find the copy. With one micro-batch, the
-  // chosen tensors are those that the backward pass uses first, which are those that the forward
-  // pass uses last. With more micro-batches the same tensors are kept for the whole step, because
-  // no other choice saves more copies if all tensors have the same size (docs/adr/0016-tiers.md).
-  void choose_residents() {
-    std::vector<std::pair<Key, TensorId>> uses;  // by first use
-    for (const auto& [ref, block] : text_.blocks) {
-      if (ref.kind != BlockKind::kForward || plan_.plan.resident_bytes == 0) continue;
-      for (const TextInstruction& instruction : block) {
-        for_each_read(instruction, [&](const TextView& view, TensorId tensor) {
-          const Key key = key_of(view, Tier::kDevice);
-          const bool candidate = instruction.when == When::kAlways && buffer_rests(view.buffer) &&
-                                 tier_of(view.buffer) != Tier::kDevice &&
-                                 kept(tensor) == Keep::kBlock;
-          const auto same = [&](const auto& use) { return use.first == key; };
-          if (candidate) {
-            std::erase_if(uses, same);
-            uses.emplace_back(key, tensor);
-          }
-        });
-      }
-    }
-    int64_t left = plan_.plan.resident_bytes;
-    const std::vector<int64_t> origin(text_.mesh.axes.size(), 0);
-    for (auto use = uses.rbegin(); use != uses.rend(); ++use) {
-      const auto& [key, tensor] = *use;
-      const int64_t bytes =
-          evaluate(key.region, text_.mesh, shapes_.shape(tensor), origin).volume() *
-          dtype_bytes(buffer(key.buffer).dtype);
-      if (bytes > left) continue;
-      left -= bytes;
-      residents_.push_back(key);
-    }
-  }
-
-  // Calls visit(view, tensor) for all that the instruction reads, if it works on the device.
-  template <class Visit>
-  void for_each_read(const TextInstruction& instruction, const Visit& visit) const {
-    match(
-        instruction,
-        [&](const TextCompute& compute) {
-          if (op_tier(compute) != Tier::kDevice) return;
-          const Op& op = graph_.op(compute.op);
-          for (size_t i = 0; i < op.inputs.size(); ++i) visit(compute.inputs[i], op.inputs[i]);
-        },
-        [&](const TextIssue& issue) {
-          for (const TextTransfer& transfer : issue.transfers)
-            visit(transfer.from, transfer.tensor);
-          if (!issue.named) return;
-          for (const TextView& ids : issue.named->ids)
-            visit(ids, text_.buffers[static_cast<size_t>(ids.buffer)].tensor);
-        },
-        [](const OneOf<TextCross, TextWait, TextCopy, TextLoad> auto&) {});
-  }
 
   // ---- a block
   void rewrite(BlockRef ref, std::vector<TextInstruction>& block) {
@@ -248,14 +91,7 @@ class Tiering {
     if (ref.kind == BlockKind::kPrologue) {
       for (const Staged& kept : for_step_) copy_up(kept, false);
     }
-    block = issue_ahead(block.size());
-  }
-
-  static Key key_of(const TextView& view, Tier tier) {
-    Key key{view.buffer, view.region, tier};
-    key.region.layout.own().partial.clear();
-    key.region.layout.own().combiner = Combiner::kSum;
-    return key;
+    block = issue_ahead(std::move(out_), block.size(), ref, graph_, plan_);
   }
 
   void find_last_writes(const std::vector<TextInstruction>& block) {
@@ -263,10 +99,10 @@ class Tiering {
     for (size_t i = 0; i < block.size(); ++i) {
       const auto* compute = std::get_if<TextCompute>(&block[i].body);
       if (compute == nullptr) continue;
-      const Tier tier = op_tier(*compute);
+      const Tier tier = tiers_.of(*compute);
       for (const TextOutput& output : compute->outputs) {
-        if (tier_of(output.view.buffer) == tier) continue;
-        const Key key = key_of(output.view, tier);
+        if (tiers_.of_buffer(output.view.buffer) == tier) continue;
+        const StagedPart key = part_of(output.view, tier);
         auto& writes = last_writes_[key.buffer];
         const auto it = std::find_if(writes.begin(), writes.end(),
                                      [&](const auto& write) { return write.first == key; });
@@ -278,7 +114,7 @@ class Tiering {
       }
     }
   }
-  bool is_last_write(const Key& key) const {
+  bool is_last_write(const StagedPart& key) const {
     for (const auto& [written, position] : last_writes_.at(key.buffer)) {
       if (written == key) return position == at_;
     }
@@ -305,14 +141,14 @@ class Tiering {
     staging.tier = tier;
     text_.buffers.push_back(std::move(staging));
     Staged out;
-    out.key = key_of(view, tier);
+    out.key = part_of(view, tier);
     out.tensor = tensor;
     out.buffer = static_cast<int>(text_.buffers.size()) - 1;
     out.when = when_;
     return out;
   }
 
-  Staged* find(std::deque<Staged>& all, const Key& key) {
+  Staged* find(std::deque<Staged>& all, const StagedPart& key) {
     const auto it = std::find_if(all.begin(), all.end(), [&](const Staged& s) {
       return s.key == key && (s.when == When::kAlways || s.when == when_);
     });
@@ -341,21 +177,18 @@ class Tiering {
     });
   }
 
-  Keep kept(TensorId tensor) const {
-    return plan_.tensors[tensor.index()].keep.value_or(Keep::kBlock);
-  }
-  Keep keep_of(const Key& key, TensorId tensor) const {
-    const bool rests = buffer_rests(key.buffer) && !ref_.once() && when_ == When::kAlways;
+  Keep keep_of(const StagedPart& key, TensorId tensor) const {
+    const bool rests = tiers_.rests(key.buffer) && !ref_.once() && when_ == When::kAlways;
     if (!rests) return Keep::kBlock;
     if (std::find(residents_.begin(), residents_.end(), key) == residents_.end())
-      return kept(tensor);
+      return tiers_.kept(tensor);
     return plan_.plan.micro_batches > 1 ? Keep::kStep : Keep::kMicroBatch;
   }
 
   // Returns the buffer of the tier from which the view is to be read. Adds a copy to a staging
   // buffer if there is none with the value.
   int staged_for_reading(const TextView& view, Tier tier, TensorId tensor) {
-    const Key key = key_of(view, tier);
+    const StagedPart key = part_of(view, tier);
     const Staged* here = find(staged_, key);
     const bool adds = here != nullptr && here->dirty && here->write != Write::kSet;
     if (here != nullptr && !adds) return here->buffer;
@@ -378,7 +211,7 @@ class Tiering {
   }
 
   void read(TextView& view, Tier tier, TensorId tensor) {
-    if (tier_of(view.buffer) == tier) {
+    if (tiers_.of_buffer(view.buffer) == tier) {
       flush(view.buffer);
     } else {
       view.buffer = staged_for_reading(view, tier, tensor);
@@ -396,7 +229,7 @@ class Tiering {
 
   // Returns the staging buffer of the tier into which the view is to be written.
   Staged& staged_for_writing(const TextView& view, Tier tier, TensorId tensor) {
-    const Key key = key_of(view, tier);
+    const StagedPart key = part_of(view, tier);
     Staged* known = find(staged_, key);
     if (known == nullptr) {
       staged_.push_back(new_staged(view, tier, tensor));
@@ -408,7 +241,7 @@ class Tiering {
   // Directs the output to a buffer of the tier. Returns whether it is staged.
   bool write(TextOutput& output, Tier tier) {
     const int rests = output.view.buffer;
-    if (tier_of(rests) == tier) {
+    if (tiers_.of_buffer(rests) == tier) {
       flush(rests);
       forget(rests, nullptr);
       return false;
@@ -434,15 +267,15 @@ class Tiering {
   // ---- instructions
   void stage(TextInstruction& instruction, TextCompute& compute) {
     const Op& op = graph_.op(compute.op);
-    const Tier tier = op_tier(compute);
+    const Tier tier = tiers_.of(compute);
     for (size_t i = 0; i < compute.inputs.size(); ++i) read(compute.inputs[i], tier, op.inputs[i]);
-    std::vector<Key> done;
+    std::vector<StagedPart> done;
     for (TextOutput& output : compute.outputs) {
-      const Key key = key_of(output.view, tier);
+      const StagedPart key = part_of(output.view, tier);
       if (write(output, tier) && is_last_write(key)) done.push_back(key);
     }
     emit(std::move(instruction), false);
-    for (const Key& key : done) flush(key.buffer);
+    for (const StagedPart& key : done) flush(key.buffer);
   }
 
   void stage(TextInstruction& instruction, TextIssue& issue) {
@@ -477,7 +310,7 @@ class Tiering {
   // another tier. arrive() later copies the value to the buffer at rest.
   void land(TextView& to, TensorId tensor, int handle) {
     flush(to.buffer);
-    if (tier_of(to.buffer) == Tier::kDevice) return forget(to.buffer, nullptr);
+    if (tiers_.of_buffer(to.buffer) == Tier::kDevice) return forget(to.buffer, nullptr);
     const TextView rests = to;
     Staged& staged = staged_for_writing(to, Tier::kDevice, tensor);
     to.buffer = staged.buffer;
@@ -519,87 +352,12 @@ class Tiering {
     flush(body.from.buffer);
     flush(body.to.buffer);
     forget(body.to.buffer, nullptr);
-    const Tier from = tier_of(body.from.buffer), to = tier_of(body.to.buffer);
+    const Tier from = tiers_.of_buffer(body.from.buffer), to = tiers_.of_buffer(body.to.buffer);
     if (from == to && from != Tier::kDisk) return emit(std::move(instruction), false);
     copy(body.tensor, body.from, body.to, body.write);
   }
 
   void stage(TextInstruction& instruction, TextLoad&) { emit(std::move(instruction), false); }
-
-  // ---- issuing ahead
-  // Returns, for each position of an instruction, the position at which copies for this instruction
-  // are issued. This is the beginning of an earlier unit (prefetch.h), or, without units, the
-  // position of the reader before this one.
-  std::vector<size_t> issue_positions(size_t size) const {
-    std::vector<bool> reads(size + 1, false);
-    for (const TieredItem& item : out_) reads[item.origin] = reads[item.origin] || item.ahead;
-    std::vector<size_t> positions(size + 1, 0);
-    size_t before = 0;
-    for (size_t i = 0; i <= size; ++i) {
-      positions[i] = before;
-      if (reads[i]) before = i;
-    }
-    if (!plan_.plan.prefetch || ref_.once()) return positions;
-    const auto ahead = static_cast<size_t>(plan_.plan.prefetch->ahead);
-    const Glob glob(plan_.plan.prefetch->units);
-    std::vector<std::pair<std::string, size_t>> runs;
-    for (const TieredItem& item : out_) {
-      if (item.inserted) continue;
-      const auto* issue = std::get_if<TextIssue>(&item.instruction.body);
-      const bool moved = issue != nullptr && issue->unit >= 0;
-      const OpId cause = item.instruction.cause;
-      const std::string unit = cause.valid() ? unit_of(glob, graph_.op(cause).path) : "";
-      if (!moved && !unit.empty() && (runs.empty() || runs.back().first != unit))
-        runs.emplace_back(unit, item.origin);
-      if (runs.empty() || (!moved && unit.empty())) continue;
-      // A collective that was moved ahead is just before the first instruction of a unit. Its
-      // copies are issued one unit earlier still.
-      const size_t back = std::min(moved ? 0 : ahead, runs.size() - 1);
-      positions[item.origin] = std::min(item.origin, runs[runs.size() - 1 - back].second);
-    }
-    return positions;
-  }
-
-  static bool writes(const TextInstruction& instruction, int buffer) {
-    bool found = false;
-    for_each_view(instruction, [&](const TextView& view, bool writing) {
-      found = found || (writing && view.buffer == buffer);
-    });
-    return found;
-  }
-
-  std::vector<TextInstruction> issue_ahead(size_t size) {
-    const std::vector<size_t> positions = issue_positions(size);
-    std::vector<std::pair<size_t, int>> target(out_.size());
-    for (size_t i = 0; i < out_.size(); ++i) {
-      target[i] = {i, 1};
-      if (!out_[i].ahead) continue;
-      const int source = std::get<TextCopy>(out_[i].instruction.body).from.buffer;
-      size_t to = i;
-      while (to > 0 && out_[to - 1].origin >= positions[out_[i].origin] &&
-             !writes(out_[to - 1].instruction, source)) {
-        --to;
-      }
-      // If the instruction before writes the source and is still under way, the copy stays, because
-      // it would wait there.
-      const bool travels = to > 0 && writes(out_[to - 1].instruction, source) &&
-                           handle_of(out_[to - 1].instruction) >= 0;
-      target[i] = {travels ? i : to, 0};
-    }
-    std::vector<size_t> order(out_.size());
-    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return target[a] < target[b]; });
-    std::vector<TextInstruction> text;
-    for (size_t i : order) text.push_back(std::move(out_[i].instruction));
-    // An inserted instruction gets the order of writing of the instruction that follows it.
-    for (size_t i = order.size(); i-- > 0;) {
-      if (!out_[order[i]].inserted) continue;
-      text[i].order =
-          i + 1 < order.size() ? text[i + 1].order : std::numeric_limits<int64_t>::max();
-    }
-    return text;
-  }
 
   struct Arriving {
     TensorId tensor;
@@ -614,7 +372,8 @@ class Tiering {
   const ResolvedPlan& plan_;
   const BlockOrder& order_;
   int& next_handle_;
-  std::vector<Key> residents_;  // the parts that stay on the device from one use to the next
+  const OpTiers tiers_;
+  std::vector<StagedPart> residents_;  // the parts that stay on the device from one use to the next
   BlockRef ref_;
   size_t at_ = 0;
   When when_ = When::kAlways;
@@ -628,7 +387,7 @@ class Tiering {
   std::set<BlockRef> rewritten_;
   std::map<int, std::vector<Arriving>> arriving_;  // by handle
   std::map<int, std::vector<int>> arrivals_;       // by buffer: handles of copies into it
-  std::map<int, std::vector<std::pair<Key, size_t>>> last_writes_;  // by buffer
+  std::map<int, std::vector<std::pair<StagedPart, size_t>>> last_writes_;  // by buffer
 };
 
 }  // namespace

@@ -74,7 +74,7 @@ bool differ_only_in(T Choice::*member, const Choice& a, const Choice& b) {
 }  // namespace
 
 void CandidatePool::Waiting::learn(const Lesson& lesson) {
-  const auto now = is_turned(lesson) ? kRespects : alike(choice, lesson.choice, alike_most);
+  const auto now = is_turned(lesson) ? kRespects : alike(*choice, lesson.choice, alike_most);
   if (!now) return;
   if (*now > alike_most) {
     lessons = 0;
@@ -90,16 +90,16 @@ void CandidatePool::Waiting::learn(const Lesson& lesson) {
 
 bool CandidatePool::Waiting::is_turned(const Lesson& lesson) const {
   return std::abs(estimate.step_s / lesson.estimated_s - 1) <= 1 - kGain &&
-         differ_only_in(&Choice::replicas_apart, choice, lesson.choice);
+         differ_only_in(&Choice::replicas_apart, *choice, lesson.choice);
 }
 
 bool CandidatePool::Waiting::is_faster_in_shards(const Lesson& lesson) const {
   return estimate.step_s < lesson.estimated_s &&
-         differ_only_in(&Choice::sharded, choice, lesson.choice);
+         differ_only_in(&Choice::sharded, *choice, lesson.choice);
 }
 
 void CandidatePool::append(PlanCandidate candidate) {
-  Waiting waiting{std::move(candidate.choice), candidate.estimate};
+  Waiting waiting{std::make_unique<Choice>(std::move(candidate.choice)), candidate.estimate};
   waiting.work = candidate.work;
   for (const Lesson& lesson : lessons_) waiting.learn(lesson);
   waiting_.push_back(all_.size());
@@ -111,8 +111,9 @@ void CandidatePool::add(PlanCandidate candidate) {
   for (const size_t known : equal_steps) {
     const Waiting& other = all_[known];
     if (!is_small_ && other.estimate.memory_bytes == candidate.estimate.memory_bytes &&
-        other.choice.stages == candidate.choice.stages &&
-        other.choice.units == candidate.choice.units && other.choice.cuts == candidate.choice.cuts)
+        other.choice->stages == candidate.choice.stages &&
+        other.choice->units == candidate.choice.units &&
+        other.choice->cuts == candidate.choice.cuts)
       return;
   }
   equal_steps.push_back(all_.size());
@@ -160,7 +161,7 @@ std::optional<PlanCandidate> CandidatePool::take_of(double best_s, Care care, do
   Waiting* next = expected_next(best_s, care, most_work);
   while (next != nullptr && refine_ && !next->is_refined) {
     PlanCandidate one;
-    one.choice = next->choice;
+    one.choice = *next->choice;
     one.estimate = next->estimate;
     refine_(one);
     next->estimate = one.estimate;
@@ -170,7 +171,7 @@ std::optional<PlanCandidate> CandidatePool::take_of(double best_s, Care care, do
   if (next == nullptr || (!next->fits && ++too_large_ > most_too_large_)) return {};
   std::erase(waiting_, static_cast<size_t>(next - all_.data()));
   PlanCandidate out;
-  out.choice = next->choice;
+  out.choice = *next->choice;
   out.estimate = next->estimate;
   out.work = next->work;
   return out;
@@ -222,7 +223,7 @@ CandidatePool::Waiting* CandidatePool::expected_next(double best_s, Care care, d
 
 double CandidatePool::margin(Care care) const {
   if (care != Care::kNarrow || lessons_.size() < kFew) return margin_;
-  return std::min(margin_, 1 + static_cast<double>(kFew) * std::max(spread_, 1 - kGain));
+  return std::min(margin_, 1 + static_cast<double>(kFew) / 2 * std::max(spread_, 1 - kGain));
 }
 
 }  // namespace tessera

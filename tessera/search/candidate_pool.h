@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <unordered_map>
 #include <vector>
@@ -89,7 +90,7 @@ class CandidatePool {
     double time_log = 0, memory_log = 0;
   };
   struct Waiting {
-    Choice choice;
+    std::unique_ptr<Choice> choice;  // apart, because each take() reads all other members
     Estimate estimate;
     bool fits = false, is_refined = false;
     // Expected time; of the candidates that fit, the one with the least is taken first.

@@ -57,9 +57,9 @@ TESSERA_CONSTANT(int64_t, kSmallOps, 160);
 // A choice is simulated if it is expected to take at most this many times the best program's time
 // (PlanQuestion::margin).
 TESSERA_CONSTANT(double, kMargin, 1.1);
-// The most work (PlanCandidate::work) of a race of recipes, two or three seconds; a quarter of it
+// The most work (PlanCandidate::work) of a race of recipes, one or two seconds; a quarter of it
 // without a gain ends the race.
-TESSERA_CONSTANT(double, kRaceWork, 600000);
+TESSERA_CONSTANT(double, kRaceWork, 300000);
 
 // The devices of a usual node: axes inside a stage may have as many on any cluster, any number of
 // up to so many may stay unused, and rings have at most so many (their square where they are needed,

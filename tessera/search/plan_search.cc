@@ -341,13 +341,22 @@ void PlanSearch::edit_best(const EditsOf& edits_of, size_t most, size_t too_larg
       }
     }
     const size_t last = answer.simulated.size() + tries;
-    judge_pool(edits, goes_on(answer) ? last : std::min(most, last), answer);
+    const size_t end = goes_on(answer) ? last : std::min(most, last);
+    // The first edit that gains is edited next.
+    for (bool gains = false; !gains && answer.simulated.size() < end;) {
+      const size_t before = answer.simulated.size();
+      judge_pool(edits, before + 1, answer);
+      if (answer.simulated.size() == before) break;
+      const PlanCandidate& last_one = answer.simulated.back();
+      gains = last_one.step_s && last_one.fits >= from.fits && *last_one.step_s < *from.step_s;
+    }
   }
 }
 
 // Returns the index of the next program to edit: the best one or, after that, the fastest one that
-// would be better if it fitted. For small models it may also be a program that is a little slower
-// than the best. Programs in `edited` are left out. Returns nothing if no program is left.
+// would be better if it fitted. Where programs are cheap it may also be one that is a little slower
+// than the best, but the fastest of its shape. Programs in `edited` are left out. Returns nothing
+// if no program is left.
 std::optional<size_t> PlanSearch::worth_an_edit(const PlanAnswer& answer,
                                                 const std::set<size_t>& edited) const {
   std::optional<size_t> out = answer.best;
@@ -356,6 +365,14 @@ std::optional<size_t> PlanSearch::worth_an_edit(const PlanAnswer& answer,
     return *a.step_s >= *b.step_s;
   };
   if (out) return out;
+  // Edits of one plan after the other would be spent on neighbours of the same plan.
+  const auto is_best_of_shape = [&](const PlanCandidate& one) {
+    return std::ranges::none_of(answer.simulated, [&](const PlanCandidate& other) {
+      return other.step_s && other.fits == one.fits &&
+             std::pair(*other.step_s, &other) < std::pair(*one.step_s, &one) &&
+             shape_of(other.choice) == shape_of(one.choice);
+    });
+  };
   const double best_s = answer.best ? *answer.simulated[*answer.best].step_s : 0;
   for (size_t i = 0; i < answer.simulated.size(); ++i) {
     const PlanCandidate& one = answer.simulated[i];
@@ -363,7 +380,7 @@ std::optional<size_t> PlanSearch::worth_an_edit(const PlanAnswer& answer,
     // Edits reduce the memory by at most kFormulaErrs.
     if (!one.fits && one.need_bytes > kFormulaErrs * limit_) continue;
     const bool may_win = has_cheap_programs() && edited.size() < 2 * kLeastPrograms
-                             ? *one.step_s < kFormulaErrs * best_s
+                             ? *one.step_s < question_.margin * best_s && is_best_of_shape(one)
                              : !one.fits && *one.step_s < best_s;
     if (answer.best && !may_win) continue;
     if (!out || !is_slower(one, answer.simulated[*out])) out = i;

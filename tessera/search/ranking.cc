@@ -307,8 +307,6 @@ void Ranking::rank_schedules(Choice choice, const Space& space, const Inside& in
     least_s = std::min(least_s, passes_s(*prices, counts_));
   least_s *= static_cast<double>(choice.micro_batches) / static_cast<double>(choice.stages);
   const bool is_hopeless = !is_small_ && best_s_ > 0 && least_s > kFormulaErrs * best_s_;
-  // They may be left out, but not with several kinds of nodes, whose memories cannot be compared.
-  const bool may_leave_out = is_hopeless && estimator_.kinds().count() == 1;
   const std::string& first = space.schedules.front().name;
   for (const SpaceSchedule& schedule : schedules_of(space)) {
     if ((is_hopeless || choice.stages == 1) && schedule.name != first) continue;
@@ -319,7 +317,7 @@ void Ranking::rank_schedules(Choice choice, const Space& space, const Inside& in
       choice.chunks = chunks;
       const ScheduleFacts* facts = estimator_.schedule_of(choice);
       if (facts == nullptr || (facts->splits_backward && choice.recompute != "none")) continue;
-      rank_shards(choice, inside, may_leave_out, out);
+      rank_shards(choice, inside, is_hopeless, out);
     }
   }
 }
@@ -336,7 +334,7 @@ void Ranking::note(const Estimate& estimate) {
   while (next != least_s_.end() && next->second >= estimate.step_s) next = least_s_.erase(next);
 }
 
-void Ranking::rank_shards(Choice choice, const Inside& inside, bool may_leave_out,
+void Ranking::rank_shards(Choice choice, const Inside& inside, bool is_hopeless,
                           std::vector<PlanCandidate>& out) {
   // The order of stages and replicas matters only on several nodes.
   const bool may_turn = choice.stages > 1 && choice.axes.front().size > 1 &&
@@ -351,7 +349,7 @@ void Ranking::rank_shards(Choice choice, const Inside& inside, bool may_leave_ou
     if (!allows(question_, "zero", sharded)) continue;
     choice.sharded = sharded;
     for (const bool apart : {false, true}) {
-      if ((apart && (!may_turn || may_leave_out)) ||
+      if ((apart && (!may_turn || is_hopeless)) ||
           !allows(question_, "replicas_apart", apart ? 1 : 0))
         continue;
       choice.replicas_apart = apart;
@@ -359,7 +357,8 @@ void Ranking::rank_shards(Choice choice, const Inside& inside, bool may_leave_ou
       candidate.estimate = estimator_.estimate(choice, inside.by_kind, inside.sequences);
       candidate.choice = choice;
       const double step = candidate.estimate.step_s;
-      if (may_leave_out && is_beaten(candidate.estimate)) {
+      // Not with several kinds of nodes, whose memories cannot be compared.
+      if (is_hopeless && estimator_.kinds().count() == 1 && is_beaten(candidate.estimate)) {
         ++left_out_;
         continue;
       }

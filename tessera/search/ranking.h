@@ -152,10 +152,10 @@ class Ranking {
   std::vector<SpaceSchedule> schedules_of(const Space& space) const;
   void rank_schedules(Choice choice, const Space& space, const Inside& inside,
                       std::vector<PlanCandidate>& out);
-  // Adds a candidate for each value of Choice::sharded and of Choice::replicas_apart. `may_leave_out`:
-  // whether the choice is far slower than the best; its candidates are then kept only if no ranked
-  // choice beats them in both time and memory.
-  void rank_shards(Choice choice, const Inside& inside, bool may_leave_out,
+  // Adds a candidate for each value of Choice::sharded and of Choice::replicas_apart. If the choice
+  // `is_hopeless`, replicas are not apart, and candidates are kept only if no ranked choice beats
+  // them in both time and memory.
+  void rank_shards(Choice choice, const Inside& inside, bool is_hopeless,
                    std::vector<PlanCandidate>& out);
   bool is_beaten(const Estimate& estimate) const;
   void note(const Estimate& estimate);

@@ -28,9 +28,11 @@ int64_t Ranking::most_inner() const {
 
 std::vector<DimList> Ranking::lists_to_add() const {
   std::vector<DimList> out;
-  if (question_.uses(Mechanism::kBaseline)) out = megatron_grid().tensor;
-  if (!is_small_) return out;
   std::vector<std::string> dims = dims_to_cut(fold_.graph, 0);
+  if (question_.uses(Mechanism::kBaseline)) out = megatron_grid().tensor;
+  for (DimList& list : out)
+    std::erase_if(list, [&](const std::string& dim) { return !has(dims, dim); });
+  if (!is_small_) return out;
   std::erase_if(dims, [](const std::string& dim) { return !parse_entry(dim).scope.empty(); });
   for (const std::string& a : dims) {
     out.push_back({a});

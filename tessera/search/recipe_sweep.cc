@@ -393,7 +393,7 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
   const auto stopped = [&] { return question.stop && question.stop(); };
   JudgedPlans judged;
   judged.most_work = kRaceWork;
-  judged.most_work_of_one = kRaceWork / 16;
+  judged.most_work_of_one = kRaceWork / 8;
   for (const PlanCandidate& one : before) {
     const auto plan = search.plan_of(one.choice);
     if (plan) judged.by_key.emplace(plan_key(*plan, search.forward()), one);

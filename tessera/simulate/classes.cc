@@ -18,6 +18,7 @@ namespace {
 
 // All groups of one mesh over the same axes.
 struct GroupSet {
+  PlaceId place;
   const Mesh* mesh;
   std::vector<std::string> names;
   Axes axes;
@@ -29,7 +30,7 @@ std::vector<GroupSet> group_sets(const Lowering& lowering, const std::map<int, P
   for (const auto& [rank, program] : programs) {
     for (const Group& group : program.groups) {
       if (!seen.insert({group.place, group.axes}).second) continue;
-      GroupSet set{&lowering.plan().places[group.place.index()].mesh, group.axes, {}};
+      GroupSet set{group.place, &lowering.plan().places[group.place.index()].mesh, group.axes, {}};
       for (const std::string& axis : group.axes) set.axes.push_back(set.mesh->find(axis));
       out.push_back(std::move(set));
     }
@@ -53,12 +54,12 @@ struct HashNumbers {
 };
 
 // Returns the view of a group: the colours of its members. A colour is the number of a class so
-// far.
-View view_of(const std::vector<int>& members, const std::vector<int32_t>& colours) {
+// far. `members`, `colours`: of the slice.
+View view_of(const std::vector<size_t>& members, const std::vector<int32_t>& colours) {
   View out;
   int64_t last = -2;
-  for (const int member : members) {
-    const int64_t colour = colours[static_cast<size_t>(member)];
+  for (const size_t member : members) {
+    const int64_t colour = colours[member];
     if (colour != last) out.push_back(colour);
     last = colour;
   }
@@ -140,21 +141,34 @@ std::vector<Peers> peers_of(const ResolvedPlan& plan, const Lowered& lowered) {
   return out;
 }
 
-// Splits colours by the views that ranks have of their groups and peers. If `first`, the views also
-// have how groups and peers are placed on the machine. Returns whether there are more colours
-// afterwards.
-bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
-            const std::vector<GroupSet>& sets, const std::vector<Peers>& peers,
-            NodeSharing& sharing, const Cluster& cluster, const RankDevices& devices, bool first) {
+// Returns by axis whether some of the messages go along it.
+std::vector<bool> moved_axes(const std::vector<Peers>& peers, const Mesh& mesh) {
+  std::vector<bool> out(mesh.axes.size(), false);
+  for (const Peers& some : peers) {
+    for (const auto& [to, elements] : some.steps) {
+      for (size_t a = 0; a < std::min(out.size(), to.second.size()); ++a)
+        out[a] = out[a] || to.second[a] != 0;
+    }
+  }
+  return out;
+}
+
+// Splits colours, one for each rank of the slice, by the views that the ranks have of their groups
+// and peers. If `first`, the views also have how groups and peers are placed on the machine. Returns
+// whether there are more colours afterwards.
+bool refine(const RankSlice& slice, std::vector<int32_t>& colours,
+            const std::vector<int32_t>& roles, const std::vector<GroupSet>& sets,
+            const std::vector<Peers>& peers, NodeSharing& sharing, const Cluster& cluster,
+            const RankDevices& devices, bool first) {
   std::set<int32_t> before(colours.begin(), colours.end());
   before.erase(-1);
-  // By rank: a number for all views so far. It begins as the rank's colour. With each view it
-  // becomes the number of the pair (number before, number of the view).
+  // By rank of the slice: a number for all views so far. It begins as the rank's colour. With each
+  // view it becomes the number of the pair (number before, number of the view).
   std::vector<int64_t> seen(colours.begin(), colours.end());
   int64_t next = 1 + *std::max_element(seen.begin(), seen.end());
   std::unordered_map<std::array<int64_t, 2>, int64_t, HashNumbers> both;
-  const auto see = [&](int64_t rank, int64_t view) {
-    int64_t& now = seen[static_cast<size_t>(rank)];
+  const auto see = [&](size_t rank, int64_t view) {
+    int64_t& now = seen[rank];
     const auto [it, is_new] = both.try_emplace({now, view}, next);
     next += is_new ? 1 : 0;
     now = it->second;
@@ -163,35 +177,27 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
   const auto number_of = [&](const View& view) {
     return views.try_emplace(view, static_cast<int64_t>(views.size())).first->second;
   };
+  std::vector<size_t> members;
   for (const GroupSet& set : sets) {
-    const int64_t size = set.mesh->size();
-    std::vector<int64_t> coordinates(set.mesh->axes.size());
-    for (int64_t i = 0; i < size; ++i) {
-      // Each group is handled once, at its first member.
-      int64_t rest = i;
-      for (size_t a = set.mesh->axes.size(); a-- > 0;) {
-        coordinates[a] = rest % set.mesh->axes[a].size;
-        rest /= set.mesh->axes[a].size;
-      }
-      if (std::any_of(set.axes.begin(), set.axes.end(),
-                      [&](AxisId axis) { return coordinates[axis.index()] != 0; })) {
-        continue;
-      }
-      const std::vector<int> members = set.mesh->group(coordinates, set.axes);
+    Axes others;  // each group is handled once, at its first member
+    for (size_t a = 0; a < set.mesh->axes.size(); ++a) {
+      if (std::ranges::find(set.axes, AxisId(a)) == set.axes.end()) others.emplace_back(a);
+    }
+    const std::vector<int64_t> origin(set.mesh->axes.size(), 0);
+    for (const int start : slice.members(*set.mesh, origin, others)) {
+      members.clear();
+      for (const int member : slice.members(*set.mesh, set.mesh->coordinates(start), set.axes))
+        members.push_back(slice.index(member));
       View view = view_of(members, colours);
-      if (first) {
-        add_lie(
-            place_group(cluster, devices.devices_of(members),
-                        sharing.groups_a_node(set.names, members), sharing.nodes_with(set.names)),
-            view);
-      }
+      if (first) add_lie(sharing.placement(set.place, set.names, start, slice), view);
       const int64_t seen_by_all = number_of(view);
-      for (const int member : members) see(member, seen_by_all);
+      for (const size_t member : members) see(member, seen_by_all);
     }
   }
   std::vector<View> peers_of_rank;
   for (const Peers& some : peers) {
-    for (int64_t rank = 0; rank < static_cast<int64_t>(colours.size()); ++rank) {
+    for (size_t i = 0; i < colours.size(); ++i) {
+      const int64_t rank = slice.ranks()[i];
       if (roles[static_cast<size_t>(rank)] != some.role) continue;
       const std::vector<int64_t> from = some.mesh->coordinates(rank);
       // The views of the peers are sorted, so that peers that exchange equally many elements differ
@@ -202,21 +208,20 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
         const int64_t peer = some.peer(from, to.first, to.second);
         View& view = peers_of_rank.emplace_back();
         view.push_back(elements);
-        view.push_back(colours[static_cast<size_t>(peer)]);
+        view.push_back(colours[slice.index(peer)]);
         if (first) {
           add_lie_of_message(cluster, devices.device_of(rank), devices.device_of(peer), beside,
                              sharing.nodes_of(some.place), view);
         }
       }
       std::sort(peers_of_rank.begin(), peers_of_rank.end());
-      for (const View& view : peers_of_rank) see(rank, number_of(view));
+      for (const View& view : peers_of_rank) see(i, number_of(view));
     }
   }
   std::unordered_map<int64_t, int32_t> number;
-  for (size_t rank = 0; rank < colours.size(); ++rank) {
-    if (colours[rank] < 0) continue;
-    colours[rank] =
-        number.try_emplace(seen[rank], static_cast<int32_t>(number.size())).first->second;
+  for (size_t i = 0; i < colours.size(); ++i) {
+    if (colours[i] < 0) continue;
+    colours[i] = number.try_emplace(seen[i], static_cast<int32_t>(number.size())).first->second;
   }
   return number.size() > before.size();
 }
@@ -226,7 +231,6 @@ bool refine(std::vector<int32_t>& colours, const std::vector<int32_t>& roles,
 NodeSharing::NodeSharing(const ResolvedPlan& plan, const RankDevices& devices,
                          const Cluster& cluster)
     : plan_(&plan), devices_(&devices), cluster_(&cluster) {
-  for (int64_t rank = 0; rank < plan.ranks; ++rank) places_.push_back(plan.places_of(rank));
   has_narrow_ways_ = !cluster.switches.empty() ||
                      std::any_of(cluster.tiers.begin(), cluster.tiers.end(),
                                  [](const FabricTier& tier) { return tier.oversubscription > 1; });
@@ -260,8 +264,7 @@ const std::vector<bool>* NodeSharing::nodes_of(PlaceId place) {
   if (!is_new) return &it->second;
   it->second.assign(static_cast<size_t>(cluster_->nodes()), false);
   for (int64_t rank = 0; rank < plan_->ranks; ++rank) {
-    const auto& places = places_[static_cast<size_t>(rank)];
-    if (std::find(places.begin(), places.end(), place) == places.end()) continue;
+    if (!plan_->places[place.index()].mesh.contains(rank)) continue;
     it->second[static_cast<size_t>(cluster_->locate(devices_->device_of(rank)).node)] = true;
   }
   return &it->second;
@@ -283,7 +286,7 @@ std::vector<int64_t> NodeSharing::ranks_beside(int64_t rank) const {
 std::vector<std::pair<PlaceId, int64_t>> NodeSharing::groups_of(
     const std::vector<std::string>& axes, int64_t rank) const {
   std::vector<std::pair<PlaceId, int64_t>> out;
-  for (const PlaceId place : places_[static_cast<size_t>(rank)]) {
+  for (const PlaceId place : plan_->places_of(rank)) {
     const Mesh& mesh = plan_->places[place.index()].mesh;
     std::vector<int64_t> coordinates = mesh.coordinates(rank);
     const bool all = std::all_of(axes.begin(), axes.end(), [&](const std::string& name) {
@@ -319,12 +322,28 @@ int64_t NodeSharing::groups_a_node(const std::vector<std::string>& axes,
   return most;
 }
 
+const GroupPlacement& NodeSharing::placement(PlaceId place, const std::vector<std::string>& names,
+                                             int64_t rank, const RankSlice& slice) {
+  const Mesh& mesh = plan_->places[place.index()].mesh;
+  std::vector<int64_t> first = mesh.coordinates(rank);
+  Axes axes;
+  for (const std::string& name : names) {
+    axes.push_back(mesh.find(name));
+    first[axes.back().index()] = 0;
+  }
+  const auto [it, fresh] = placements_.try_emplace({place, names, mesh.rank_at(first)});
+  if (fresh) {
+    it->second = place_group(*cluster_, devices_->devices_of(mesh.group(first, axes)),
+                             groups_a_node(names, slice.members(mesh, first, axes)),
+                             nodes_with(names));
+  }
+  return it->second;
+}
+
 int64_t NodeSharing::ranks_on_node(PlaceId place, int64_t rank) const {
   int64_t count = 0;
-  for (const int64_t beside : ranks_beside(rank)) {
-    const auto& there = places_[static_cast<size_t>(beside)];
-    count += std::find(there.begin(), there.end(), place) != there.end() ? 1 : 0;
-  }
+  for (const int64_t beside : ranks_beside(rank))
+    count += plan_->places[place.index()].mesh.contains(beside) ? 1 : 0;
   return std::max<int64_t>(1, count);
 }
 
@@ -372,55 +391,60 @@ Result<Classes> make_classes(Lowered& lowered, const Cluster& cluster, RankFold 
                              const std::vector<int64_t>& alone, NodeSharing& sharing,
                              const std::function<bool(int64_t)>& may_play) {
   Classes out;
-  std::vector<int32_t> colours = lowered.role_of_rank;
   const std::vector<RankClass>& roles = lowered.roles;
   const std::vector<int32_t>& role = lowered.role_of_rank;
-  if (fold == RankFold::kNone) {
-    for (size_t rank = 0; rank < colours.size(); ++rank) {
-      if (colours[rank] >= 0) colours[rank] = static_cast<int32_t>(rank);
+  const ResolvedPlan& plan = lowered.lowering->plan();
+  std::vector<Peers> peers;
+  out.slice = RankSlice(plan.ranks);
+  if (fold == RankFold::kExact) {
+    for (const RankClass& one : roles) TESSERA_TRY_VOID(lowered.add(one.representative));
+    peers = peers_of(plan, lowered);
+    if (alone.empty() && lowered.devices.in_order()) {
+      out.slice =
+          RankSlice(plan, role, cluster, moved_axes(peers, plan.places.front().mesh));
     }
-  } else if (fold == RankFold::kPlaces) {
-    std::map<std::vector<StageId>, int32_t> number;
-    for (int32_t& colour : colours) {
-      if (colour < 0) continue;
-      colour = number
-                   .try_emplace(roles[static_cast<size_t>(colour)].stages,
-                                static_cast<int32_t>(number.size()))
-                   .first->second;
-    }
-  } else {
-    // Ranks on different parts of the cluster are in different classes, and each device of `alone`
-    // is a class of its own.
-    std::map<std::pair<int64_t, int64_t>, int32_t> number;
-    for (size_t rank = 0; rank < colours.size(); ++rank) {
-      if (colours[rank] < 0) continue;
-      const int64_t device = lowered.devices.device_of(static_cast<int64_t>(rank));
+  }
+  const RankSlice& slice = out.slice;
+  std::map<std::vector<StageId>, int32_t> of_stages;
+  std::map<std::pair<int64_t, int64_t>, int32_t> of_parts;
+  const auto number_in = [](auto& known, auto key) {
+    return known.try_emplace(std::move(key), static_cast<int32_t>(known.size())).first->second;
+  };
+  std::vector<int32_t> colours;  // by rank of the slice
+  for (const int64_t rank : slice.ranks()) {
+    int32_t colour = role[static_cast<size_t>(rank)];
+    if (colour >= 0 && fold == RankFold::kNone) {
+      colour = static_cast<int32_t>(rank);
+    } else if (colour >= 0 && fold == RankFold::kPlaces) {
+      colour = number_in(of_stages, roles[static_cast<size_t>(colour)].stages);
+    } else if (colour >= 0) {
+      // Ranks on different parts of the cluster are in different classes, and each device of `alone`
+      // is a class of its own.
+      const int64_t device = lowered.devices.device_of(rank);
       int64_t where = cluster.parts.size() > 1 ? cluster.locate(device).part : 0;
       if (std::find(alone.begin(), alone.end(), device) != alone.end()) where = -1 - device;
-      colours[rank] =
-          number.try_emplace({colours[rank], where}, static_cast<int32_t>(number.size()))
-              .first->second;
+      colour = number_in(of_parts, std::pair<int64_t, int64_t>{colour, where});
     }
-    for (const RankClass& one : roles) {
-      TESSERA_TRY_VOID(lowered.add(one.representative));
-    }
+    colours.push_back(colour);
+  }
+  if (fold == RankFold::kExact) {
     const std::vector<GroupSet> sets = group_sets(*lowered.lowering, lowered.programs);
-    const std::vector<Peers> peers = peers_of(lowered.lowering->plan(), lowered);
-    for (bool first = true;
-         refine(colours, role, sets, peers, sharing, cluster, lowered.devices, first);)
+    for (bool first = true; refine(slice, colours, role, sets, peers, sharing, cluster,
+                                   lowered.devices, first);)
       first = false;
   }
   std::map<int32_t, int32_t> index;  // colour -> class; classes are in the order of lowest ranks
-  out.of_rank.assign(colours.size(), -1);
-  for (size_t rank = 0; rank < colours.size(); ++rank) {
-    if (colours[rank] < 0) continue;
-    const auto [it, fresh] = index.try_emplace(colours[rank], static_cast<int32_t>(out.all.size()));
+  for (size_t i = 0; i < colours.size(); ++i) {
+    if (colours[i] < 0) continue;
+    const auto rank = static_cast<size_t>(slice.ranks()[i]);
+    const auto [it, fresh] = index.try_emplace(colours[i], static_cast<int32_t>(out.all.size()));
     if (fresh) {
       out.all.push_back({static_cast<int>(rank), 0, roles[static_cast<size_t>(role[rank])].stages});
     }
-    ++out.all[static_cast<size_t>(it->second)].ranks;
-    out.of_rank[rank] = it->second;
+    out.all[static_cast<size_t>(it->second)].ranks += slice.alike();
+    colours[i] = it->second;
   }
+  out.of_rank = slice.spread(colours);
   if (may_play && fold == RankFold::kExact) {
     const int64_t instructions = instructions_of(out, lowered);
     if (!may_play(instructions)) {

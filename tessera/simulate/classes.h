@@ -1,18 +1,21 @@
 // Classes of ranks that are played as one rank. The ranks of a class have equal programs except for
 // origins, groups and peers (Lowering::roles) and run on equal devices. Their groups are spread
 // over the nodes of the machine alike and have members of the same classes. Classes are split until
-// all this holds (colour refinement). Therefore all ranks of a class take the same time.
+// all this holds (colour refinement). Therefore all ranks of a class take the same time. Of a regular
+// plan only the ranks that stand for others (rank_slice.h) are looked at.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <tuple>
 #include <vector>
 
 #include "tessera/cluster/cluster.h"
 #include "tessera/cost/collective_cost.h"
 #include "tessera/program/alike_programs.h"
 #include "tessera/program/lower.h"
+#include "tessera/simulate/rank_slice.h"
 
 namespace tessera {
 
@@ -25,6 +28,10 @@ class NodeSharing {
   // all places whose meshes have such axes. Among the nodes on which any of `members` is, the node
   // with the most groups counts.
   int64_t groups_a_node(const std::vector<std::string>& axes, const std::vector<int>& members);
+  // Returns how the group of the rank over the place's axes of these names lies on the machine. The
+  // rank must be one of the slice, or the first of a group that has such a rank.
+  const GroupPlacement& placement(PlaceId place, const std::vector<std::string>& axes, int64_t rank,
+                                  const RankSlice& slice);
   // Returns how many ranks of the place are on the node of the rank; at least 1.
   int64_t ranks_on_node(PlaceId place, int64_t rank) const;
   // Returns for each node whether it has members of groups over axes of these names that have members
@@ -43,7 +50,7 @@ class NodeSharing {
   const ResolvedPlan* plan_;
   const RankDevices* devices_;
   const Cluster* cluster_;
-  std::vector<std::vector<PlaceId>> places_;                               // by rank
+  std::map<std::tuple<PlaceId, std::vector<std::string>, int64_t>, GroupPlacement> placements_;
   std::map<std::pair<std::vector<std::string>, int64_t>, int64_t> known_;  // by axes and node
   bool has_narrow_ways_ = false;
   std::map<std::vector<std::string>, std::vector<bool>> nodes_with_;
@@ -58,6 +65,7 @@ struct PlayedClass {
 struct Classes {
   std::vector<PlayedClass> all;
   std::vector<int32_t> of_rank;  // -1: in no mesh
+  RankSlice slice{0};            // has the representatives
 };
 // A lowering with its rank classes (roles) and the programs of some ranks, each made once.
 struct Lowered {

@@ -12,9 +12,9 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/program/communication.h"
 #include "tessera/program/instructions.h"
-#include "tessera/simulate/exchange_load.h"
 #include "tessera/simulate/outline_tables.h"
 #include "tessera/simulate/rounds.h"
+#include "tessera/simulate/transfer_bytes.h"
 
 namespace tessera {
 namespace {
@@ -42,7 +42,7 @@ std::vector<bool> routed_tensors(const Graph& graph) {
   return routed;
 }
 
-struct Shared {  // what the outlines of all players share
+struct AllPlayers {  // what the outlines of all players share
   const Lowered& lowered;
   const Cluster& cluster;
   NodeSharing& sharing;
@@ -63,20 +63,7 @@ struct Shared {  // what the outlines of all players share
     std::vector<int32_t> works;
   };
   std::map<int, WorksOfProgram> works_of = {};  // by rank
-  struct Sent {
-    const Issue* issue;
-    size_t member;
-    int64_t bytes;
-  };
-  // Results of sent_bytes and busiest_bytes for issues that do not move alike (moves_alike).
-  std::vector<Sent> sent = {};
-  std::vector<std::pair<const Issue*, int64_t>> busiest = {};
-  struct Loaded {
-    const Issue* issue;
-    std::vector<int64_t> nodes;
-    ExchangeLoad load;
-  };
-  std::vector<Loaded> loads = {};  // results of load
+  TransferBytes bytes = {};
   // By tensor: whether it has tokens on their way to or from their experts (routed_tensors).
   std::vector<bool> routed = routed_tensors(lowered.lowering->graph());
   int64_t choices = most_choices(lowered.lowering->graph());
@@ -86,59 +73,6 @@ struct Shared {  // what the outlines of all players share
     return lowered.programs.at(out.classes.all[player].representative);
   }
   int32_t class_of(int rank) const { return out.classes.of_rank[static_cast<size_t>(rank)]; }
-  // Returns the bytes that the member sends if no codec is used.
-  int64_t sent_bytes(const Issue& issue, size_t member) {
-    for (const Sent& one : sent) {
-      if (one.member == member && moves_alike(*one.issue, issue)) return one.bytes;
-    }
-    sent.push_back({&issue, member, sent_traffic(issue, member).bytes});
-    return sent.back().bytes;
-  }
-  // Returns the bytes that the busiest member sends or takes (few for a halo).
-  int64_t busiest_bytes(const Issue& issue) {
-    for (const auto& [known, bytes] : busiest) {
-      if (moves_alike(*known, issue)) return bytes;
-    }
-    int64_t most = 0;
-    for (size_t m = 0; m < issue.transfers[0].hold.size(); ++m) {
-      int64_t taken = 0;
-      for (size_t from = 0; issue.named && from < issue.named->rows.size(); ++from)
-        taken += from == m ? 0 : named_bytes(issue, from, m);
-      if (issue.named) {
-        most = std::max({most, sent_traffic(issue, m).bytes, taken});
-        continue;
-      }
-      for (const Transfer& transfer : issue.transfers) {
-        const Box& need = transfer.need[m];
-        taken += need.volume() - intersect(need, transfer.hold[m]).volume();
-      }
-      most = std::max(
-          {most, sent_traffic(issue, m).bytes, message_bytes(issue.codec, issue.dtype, taken)});
-    }
-    busiest.emplace_back(&issue, most);
-    return most;
-  }
-  // Returns the load of an exchange (exchange_load.h). `nodes`: GroupFacts::nodes.
-  ExchangeLoad load(const Issue& issue, const std::vector<int64_t>& nodes) {
-    for (const Loaded& known : loads) {
-      if (known.nodes == nodes && moves_alike(*known.issue, issue)) return known.load;
-    }
-    loads.push_back({&issue, nodes, exchange_load(issue, nodes)});
-    return loads.back().load;
-  }
-  // Returns whether both name rows alike, so that the same bytes move. Buffers and op may differ.
-  static bool alike(const std::optional<NamedRows>& a, const std::optional<NamedRows>& b) {
-    if (!a || !b) return a.has_value() == b.has_value();
-    return a->rows == b->rows && a->most == b->most && a->counted == b->counted &&
-           a->ids[0].box == b->ids[0].box;
-  }
-  static bool moves_alike(const Issue& a, const Issue& b) {
-    return a.kind == b.kind && a.combiner == b.combiner && a.dtype == b.dtype &&
-           alike(a.named, b.named) &&
-           std::ranges::equal(a.transfers, b.transfers, [](const Transfer& x, const Transfer& y) {
-             return x.hold == y.hold && x.need == y.need;
-           });
-  }
   // Returns the label for the texts name() and what(); 0 unless SimulateOptions::has_labels.
   template <class Name, class What>
   int32_t label(const Name& name, const What& what) {
@@ -158,7 +92,7 @@ struct Shared {  // what the outlines of all players share
   }
 };
 
-void count_crossings(Shared& shared) {
+void count_crossings(AllPlayers& shared) {
   for (size_t c = 0; c < shared.out.classes.all.size(); ++c) {
     const auto me = static_cast<int32_t>(c);
     const Program& program = shared.program(c);
@@ -178,7 +112,7 @@ void count_crossings(Shared& shared) {
 
 class PlayerOutline {
  public:
-  PlayerOutline(Shared& shared, int32_t me)
+  PlayerOutline(AllPlayers& shared, int32_t me)
       : shared_(shared),
         me_(me),
         program_(shared.program(static_cast<size_t>(me))),
@@ -232,7 +166,7 @@ class PlayerOutline {
     std::string axes;
     GroupPlacement where;
     std::vector<int64_t> classes;
-    std::vector<int64_t> nodes;  // by member: its node, numbered in the order of first members
+    std::vector<int64_t> nodes;  // of nodes()
   };
 
   void add_handles(BlockRef ref, const std::vector<Instruction>& block) {
@@ -356,46 +290,29 @@ class PlayerOutline {
     facts.known = true;
     const Group& group = program_.groups[static_cast<size_t>(index)];
     facts.axes = join(group.axes, " ");
-    facts.where = place_group(shared_.cluster, shared_.lowered.devices.devices_of(group.members),
-                              shared_.sharing.groups_a_node(group.axes, group.members),
-                              shared_.sharing.nodes_with(group.axes));
-    for (const int member : group.members) facts.classes.push_back(shared_.class_of(member));
-    std::map<int64_t, int64_t> numbers;
-    for (const int64_t device : shared_.lowered.devices.devices_of(group.members)) {
-      const int64_t node = shared_.cluster.locate(device).node;
-      facts.nodes.push_back(
-          numbers.try_emplace(node, static_cast<int64_t>(numbers.size())).first->second);
-    }
+    const RankSlice& slice = shared_.out.classes.slice;
+    facts.where = shared_.sharing.placement(group.place, group.axes, program_.rank, slice);
+    const Mesh& mesh = shared_.lowering().plan().places[group.place.index()].mesh;
+    Axes axes;
+    for (const std::string& axis : group.axes) axes.push_back(mesh.find(axis));
+    for (const int member : slice.members(mesh, mesh.coordinates(program_.rank), axes))
+      facts.classes.push_back(shared_.class_of(member));
     std::sort(facts.classes.begin(), facts.classes.end());
     facts.classes.erase(std::unique(facts.classes.begin(), facts.classes.end()),
                         facts.classes.end());
     return facts;
   }
 
-  // Returns the bytes of the whole array on one member, as collective_cost.h wants them. For an
-  // exchange these are the bytes of an array such that, in an all-to-all of it, each member would
-  // move as many bytes as the busiest member of the exchange.
-  int64_t whole_bytes(const Issue& issue) {
-    if (issue.kind == CollectiveKind::kExchange) {
-      const auto [it, fresh] = exchanged_.try_emplace(key_of(issue), 0);
-      const auto members = static_cast<int64_t>(issue.transfers[0].hold.size());
-      if (fresh && members > 1) it->second = shared_.busiest_bytes(issue) * members / (members - 1);
-      return it->second;
+  // Returns the node of each member of a group, numbered in the order of first members.
+  const std::vector<int64_t>& nodes(int group) {
+    std::vector<int64_t>& out = groups_[static_cast<size_t>(group)].nodes;
+    if (!out.empty()) return out;
+    std::map<int64_t, int64_t> numbers;
+    for (const int member : program_.groups[static_cast<size_t>(group)].members) {
+      out.push_back(
+          numbers.try_emplace(node_of(member), static_cast<int64_t>(numbers.size())).first->second);
     }
-    int64_t elements = 0;
-    for (const Transfer& transfer : issue.transfers) {
-      const auto most = [](const std::vector<Box>& boxes) {
-        int64_t out = 0;
-        for (const Box& box : boxes) out = std::max(out, box.volume());
-        return out;
-      };
-      switch (issue.kind) {
-        case CollectiveKind::kAllGather:
-        case CollectiveKind::kBroadcast: elements += most(transfer.need); break;
-        default: elements += most(transfer.hold); break;
-      }
-    }
-    return message_bytes(issue.codec, issue.dtype, elements);
+    return out;
   }
 
   // Returns the counted load of an exchange over several nodes, else an empty load. With more than
@@ -407,33 +324,7 @@ class PlayerOutline {
         facts.where.members > kMostCounted) {
       return {};
     }
-    const auto [it, fresh] = loads_.try_emplace(key_of(issue));
-    if (fresh) it->second = shared_.load(issue, facts.nodes);
-    return it->second;
-  }
-
-  // Returns a key that is equal for issues that move alike, such as those of equal layers. It has
-  // the addresses of the lists of boxes, because a program has equal lists only once.
-  static Key key_of(const Issue& issue) {
-    Key key{issue.group, static_cast<int64_t>(issue.kind), static_cast<int64_t>(issue.dtype),
-            issue.combiner ? static_cast<int64_t>(*issue.combiner) : -1};
-    for (const Transfer& transfer : issue.transfers) {
-      for (const SharedBoxes* boxes : {&transfer.hold, &transfer.need})
-        key.push_back(static_cast<int64_t>(reinterpret_cast<intptr_t>(&boxes->list())));
-    }
-    if (issue.named) {
-      key.push_back(issue.named->most);
-      for (const Interval& rows : issue.named->rows) key.insert(key.end(), {rows.begin, rows.size});
-      key.insert(key.end(), issue.named->counted.begin(), issue.named->counted.end());
-    }
-    return key;
-  }
-  int64_t sent_bytes(const Issue& issue, const Group& group) {
-    const auto me = static_cast<size_t>(group.index);
-    if (issue.codec) return sent_traffic(issue, me).bytes;
-    const auto [it, fresh] = sent_bytes_.try_emplace(key_of(issue), 0);
-    if (fresh) it->second = shared_.sent_bytes(issue, me);
-    return it->second;
+    return shared_.bytes.load(issue, nodes(issue.group));
   }
 
   // Returns whether the tensor is the gradient of a parameter or of a form of it.
@@ -499,14 +390,14 @@ class PlayerOutline {
     const std::string kind(collective_name(issue.kind));
     Item& item = push(ItemKind::kIssue, PriceTag::kCollective,
                       entry<PricedCollective>(shared_.out.collectives, shared_.collectives,
-                                              {issue.kind, where.where, whole_bytes(issue),
+                                              {issue.kind, where.where, shared_.bytes.whole(issue),
                                                moves(issue), load(issue, where), choices(issue)}));
     item.lane = Lane::kCollective;
     item.spent = Spent::kCollective;
     item.handle = handles_.at(issue.handle);
     item.stream = issue.group;
     item.parties = static_cast<int32_t>(where.classes.size());
-    item.bytes = sent_bytes(issue, group);
+    item.bytes = shared_.bytes.sent(issue, static_cast<size_t>(group.index));
     item.account = account(kind, where.axes, item.bytes);
     item.label = shared_.label([&] { return moved_tensors(issue, graph_); },
                                [&] { return kind + " " + where.axes; });
@@ -687,7 +578,7 @@ class PlayerOutline {
   void add(const Instruction&, const Load&) {}
   void add(const Instruction&, const Free&) {}
 
-  Shared& shared_;
+  AllPlayers& shared_;
   int32_t me_;
   const Program& program_;
   const Graph& graph_;
@@ -706,9 +597,6 @@ class PlayerOutline {
   std::vector<GroupFacts> groups_;
   std::map<std::pair<std::string, std::string>, int32_t> accounts_;
   MessageChannels channels_;
-  // By group, kind, dtype, combiner and lists of boxes.
-  std::map<Key, int64_t> sent_bytes_, exchanged_;
-  std::map<Key, ExchangeLoad> loads_;
   std::map<Key, int64_t> seen_;
   std::map<Key, int32_t> sent_, received_;
   // From find_pairs: position of a wait -> of the issue that is played there; all such issues.
@@ -742,7 +630,7 @@ Result<Outline> make_outline(Lowered& lowered, const Cluster& cluster,
   TESSERA_TRY(out.classes, make_classes(lowered, cluster, fold_of(options, noisy), alone, sharing,
                                         options.may_play));
   out.play.micro_batches = lowering.plan().plan.micro_batches;
-  Shared shared{lowered, cluster, sharing, options, out, Works(out.works)};
+  AllPlayers shared{lowered, cluster, sharing, options, out, Works(out.works)};
   shared.known_label("", "");
   count_crossings(shared);
   for (size_t c = 0; c < out.classes.all.size(); ++c) {

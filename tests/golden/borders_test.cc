@@ -14,7 +14,6 @@
 #include "tessera/program/decisions.h"
 #include "tessera/program/place_check.h"
 #include "tessera/program/place_form.h"
-#include "tessera/program/test_place_parse.h"
 #include "tessera/program/text.h"
 #include "tessera/program/verify.h"
 #include "tessera/test/source_dir.h"

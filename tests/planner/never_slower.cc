@@ -8,12 +8,12 @@
 
 #include "brute_force.h"
 #include "tessera/cluster/cluster.h"
+#include "tessera/compile/optimizer_text.h"
 #include "tessera/planners/all_planners.h"
 
 namespace tessera::planner_test {
 namespace {
 
-constexpr double kEqual = 1.001;
 constexpr double kNone = std::numeric_limits<double>::infinity();
 
 struct Answered {
@@ -22,8 +22,8 @@ struct Answered {
   std::string choice = "nothing";
 };
 
-Answered answer_to(const PlanQuestion& question) {
-  const auto found = find_plan(question, "auto", all_planners());
+Answered answer_to(const PlanQuestion& question, const std::string& planner = "auto") {
+  const auto found = find_plan(question, planner, all_planners());
   if (!found || !found->best) return {};
   const PlanCandidate& best = found->simulated[*found->best];
   return {*best.step_s, best.need_bytes, best.name()};
@@ -79,6 +79,22 @@ NeverSlower compare_rooms(uint64_t first_seed, uint64_t questions) {
     }
   }
   return out;
+}
+
+double against_rival(const Rivalry& rivalry) {
+  const Cluster cluster = load_cluster(rivalry.machine).value();
+  PlanQuestion question;
+  question.model = rivalry.model;
+  question.batch = rivalry.batch;
+  question.compute = rivalry.compute;
+  question.cluster = &cluster;
+  question.options.style = parse_style("tessera").value();
+  question.optimizer = parse_optimizer_text(rivalry.optimizer).value();
+  question.memory_limit_bytes = rivalry.memory_limit_bytes;
+  question.fixed = rivalry.fixed;
+  const double own_s = answer_to(question).step_s;
+  question.fixed.insert(rivalry.rival_fixes.begin(), rivalry.rival_fixes.end());
+  return own_s / answer_to(question, rivalry.rival_fixes.empty() ? "recipes" : "auto").step_s;
 }
 
 }  // namespace tessera::planner_test

@@ -9,7 +9,6 @@
 #include "tessera/plan/recipes.h"
 #include "tessera/program/lower.h"
 #include "tessera/program/place_form.h"
-#include "tessera/program/test_place_parse.h"
 
 namespace tessera {
 namespace {

@@ -75,8 +75,7 @@ std::optional<StepPiece> BetweenPlaces::chunk_of(const Site& from_site, const Si
                                                  TensorId tensor, const Held& from, const Held& to,
                                                  const std::vector<Layout>& spread) {
   const TensorPlan& plan = facts_.tensor_plan(tensor);
-  const bool coded =
-      std::ranges::any_of(plan.compress, [](const auto& c) { return c.has_value(); });
+  const bool coded = plan.compress.any();
   if (coded || plan.tier != Tier::kDevice) return std::nullopt;
   const std::vector<int64_t>& shape = facts_.shape(tensor);
   auto chunk =

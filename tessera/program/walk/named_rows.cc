@@ -76,8 +76,7 @@ bool NamedRowsMover::movable(const Site& site, const Op& op, TensorId tensor,
     return facts_.tensor(op.inputs[input]).role == Role::kInput;
   });
   const TensorPlan& rests = facts_.tensor_plan(tensor);
-  const bool coded =
-      std::ranges::any_of(rests.compress, [](const auto& edge) { return bool(edge); });
+  const bool coded = rests.compress.any();
   return plain && loaded && !coded && rests.tier == Tier::kDevice &&
          rests.keep_over.numbers().empty() && !from.region.piece &&
          from.region.layout->windows.empty() && from.region.layout->at.empty();
