@@ -431,18 +431,15 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
   const auto may_start = [&] {
     return 2 * left() > programs && judged.work < kRaceWork / 4 && !stopped();
   };
-  for (size_t starts = 1; racing.size() > kFew && may_start();) {
+  for (size_t round = 0; racing.size() > kFew && may_start(); ++round) {
+    const size_t starts = round == 0 ? 1 : round == 1 ? kFew - 1 : kFew;
     for (RecipeSweep* sweep : racing) {
       if (may_start()) sweep->try_starts(std::min(starts, left()));
     }
     std::erase_if(racing, [&](const RecipeSweep* sweep) {
       return sweep->best() == nullptr || is_hopeless(*sweep);
     });
-    if (starts == 1) {
-      starts = kFew - 1;
-      continue;
-    }
-    starts = kFew;
+    if (round == 0) continue;
     std::stable_sort(racing.begin(), racing.end(), is_ahead);
     racing.resize((racing.size() + 1) / 2);
   }
