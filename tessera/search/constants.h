@@ -33,8 +33,8 @@ inline double tuned(const std::string& name, double value) {
 
 // A change of a plan or of a list of dims is kept if it takes at most this share of the time.
 TESSERA_CONSTANT(double, kGain, .9995);
-// What takes more than this many times the best time by formula is not the best, and what exceeds
-// the memory by more will not fit after small changes, because formulas err by less.
+// A choice that takes more than this many times the best time by formula is not the best, and one
+// that exceeds the memory by more will not fit after small changes, because formulas err by less.
 TESSERA_CONSTANT(double, kFormulaErrs, 1.3);
 // A share that makes little difference: so much slower is nearly as fast, so much of the memory
 // stays free where a formula says that a plan surely fits, and what saves less saves nothing.
