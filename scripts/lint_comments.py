@@ -15,7 +15,7 @@ COMMENT = re.compile(r"^\s*//+ ?(.*)$")
 # A declaration or definition of a function: a type, a name and an opening bracket; in a header a method, too.
 FUNCTION = re.compile(r"^(?:template <.*> *)?(?:\[\[\w+\]\] *)?(?!return\b|else\b|using\b|throw\b|delete\b|new\b|case\b|goto\b|TEST|TYPED_TEST|INSTANTIATE)"
                       r"[\w:][\w:<>,&*\s]*[&*\s>](?:[\w:~]+|operator\W+)\(")
-CONSTRUCTOR = re.compile(r"^(?:explicit )?([A-Z]\w+)\([^()]*(?:\([^()]*\))*[^()]*\)?(?: :.*|;| \{.*|,)?$")
+CONSTRUCTOR = re.compile(r"^(?:explicit )?([A-Z]\w*[a-z]\w*)\([^()]*(?:\([^()]*\))*[^()]*\)?(?: :.*|;| \{.*|,)?$")
 VERB = re.compile(r"^[A-Z][a-z]+s$")
 # Words in -s that open a comment and are no verbs of a function.
 NOT_VERBS = set("""Is Does Has Was This Its As Axes Blocks Bytes Bits Buffers Cells Classes Columns Constants Contents

@@ -6,37 +6,15 @@
 #include <span>
 #include <utility>
 
+#include "tessera/search/constants.h"
+
 namespace tessera {
 namespace {
 
 constexpr int kRespects = 8;  // number of respects in which two choices are compared
-// With Care::kWide, each candidate counts as unlike in so many respects.
-constexpr double kGenerous = 24;
-// For small models, candidates that are expected to be too large are not excluded, because they may
-// fit after all. Instead their expected time is multiplied by (expected memory / capacity) to this
-// power, so that they are taken later.
-constexpr double kDoubtful = 8;
-// Least margin with Care::kAll, however similar a candidate is to simulated ones.
-constexpr double kSmallMargin = 2;
-// A candidate that by formula needs more than this many times a device's memory is not expected to
-// fit. No plan above this ratio has been seen to fit.
-constexpr double kNeverFits = 1.15;
 // Choices that are alike in at most so many respects teach nothing about one another.
-constexpr int kStrangers = 4;
+constexpr int kStrangers = kRespects / 2;
 constexpr double kEqualSteps = 1e-6;  // estimates whose ratio differs from 1 by less count as equal
-constexpr double kTurned = 1e-3;  // the same limit for choices that differ in replicas_apart alone
-// The formula's error in this search counts as known after kLessons programs. A candidate's
-// estimate may then err by kSpreads standard deviations of the error; a standard deviation below
-// kLeastSpread is replaced by kLeastSpread.
-constexpr size_t kLessons = 4;
-constexpr double kSpreads = 1.5;
-constexpr double kLeastSpread = .005;
-// For choices that no simulated one resembles, the formula is expected to err by kBelieved of its
-// mean error so far, and by less where the errors differ much. The logarithm of this factor is at
-// most kMostBelieved, because the simulated choices are those that the formula favours and may
-// all be similar. Small models have no such limit, because programs of many kinds are simulated
-// for them.
-constexpr double kBelieved = .6, kMostBelieved = .05;
 
 // Returns how far the error of a simulated choice is believed for a choice that is like it in so
 // many respects, from 0 (not at all) to 1 (wholly).
@@ -111,7 +89,7 @@ void CandidatePool::Waiting::learn(const Lesson& lesson) {
 }
 
 bool CandidatePool::Waiting::is_turned(const Lesson& lesson) const {
-  return std::abs(estimate.step_s / lesson.estimated_s - 1) <= kTurned &&
+  return std::abs(estimate.step_s / lesson.estimated_s - 1) <= 1 - kGain &&
          differ_only_in(&Choice::replicas_apart, *choice, lesson.choice);
 }
 
@@ -168,8 +146,10 @@ void CandidatePool::learn(const PlanCandidate& simulated) {
   const double variance = std::max(0.0, squares - sum * mean) / std::max(1.0, n - 1);
   spread_ = std::sqrt(variance);
   const double agreement = mean != 0 ? mean * mean / (mean * mean + variance) : 0;
-  usual_log_ = kBelieved * agreement * mean;
-  if (!is_small_) usual_log_ = std::clamp(usual_log_, -kMostBelieved, kMostBelieved);
+  // The simulated choices are those that the formula favours, and may all be similar; not so those
+  // of small models, of which programs of many kinds are simulated.
+  usual_log_ = agreement * mean;
+  if (!is_small_) usual_log_ = std::clamp(usual_log_, -kLittle, kLittle);
 }
 
 std::optional<PlanCandidate> CandidatePool::take(double best_s, Care care, double most_work) {
@@ -206,7 +186,7 @@ CandidatePool::Waiting* CandidatePool::expected_next(double best_s, Care care, d
   // errs: a further factor by which the candidate may be slower. Where the formula was seen to
   // overestimate, it may overestimate as much for candidates that are like no simulated choice.
   std::array<double, kRespects + 1> usual, errs;
-  const bool is_usual_known = lessons_.size() >= kLessons;
+  const bool is_usual_known = lessons_.size() >= kFew;
   for (int alike = 0; alike <= kRespects; ++alike) {
     const auto at = static_cast<size_t>(alike);
     const double doubt = 1 - trust(alike);
@@ -217,32 +197,33 @@ CandidatePool::Waiting* CandidatePool::expected_next(double best_s, Care care, d
     Waiting& waiting = all_[w];
     if (waiting.work > most_work) continue;
     const auto at = static_cast<size_t>(waiting.alike_most);
-    const double unlike = care == Care::kWide ? kGenerous : kRespects - waiting.alike_most + 0.0;
-    const double allowed = care == Care::kAll ? std::max(margin_, kSmallMargin)
+    const double unlike = care == Care::kWide ? kRespects : kRespects - waiting.alike_most;
+    const double allowed = care == Care::kAll ? std::max(margin_, kFormulaErrs)
                                               : 1 + (margin(care) - 1) * unlike / kRespects;
     const double has = waiting.estimate.capacity_bytes;
     // The margin for memory is not narrowed when the formula's errors in time are nearly equal,
     // because these say nothing about its errors in memory.
     const double larger = care == Care::kAll ? allowed : 1 + (margin_ - 1) * unlike / kRespects;
-    const double in_memory = is_small_ ? larger : std::min(larger, kNeverFits);
-    const bool fits = care != Care::kSmallest && (care == Care::kEvery || has <= 0 ||
-                                                  waiting.memory_bytes() <= in_memory * has);
+    const bool fits = care != Care::kSmallest &&
+                      (care == Care::kEvery || has <= 0 || waiting.memory_bytes() <= larger * has);
     const double step_s = waiting.estimate.step_s * waiting.time_ratio * usual[at];
     const bool is_slow = care != Care::kEvery && step_s > allowed * errs[at] * best_s &&
                          (best == lessons_.end() || !waiting.is_faster_in_shards(*best));
     if (best_s > 0 && (!fits || is_slow)) continue;
     waiting.fits = fits;
     waiting.order_s = step_s;
+    // For small models, candidates that are expected to be too large are not left out, because they
+    // may fit after all. They are taken later, the larger they are.
     if (is_small_ && has > 0 && waiting.memory_bytes() > has)
-      waiting.order_s *= std::pow(waiting.memory_bytes() / has, kDoubtful);
+      waiting.order_s *= std::pow(waiting.memory_bytes() / has, kRespects);
     if (next == nullptr || waiting.comes_before(*next)) next = &waiting;
   }
   return next;
 }
 
 double CandidatePool::margin(Care care) const {
-  if (care != Care::kNarrow || lessons_.size() < kLessons) return margin_;
-  return std::min(margin_, 1 + kSpreads * std::max(spread_, kLeastSpread));
+  if (care != Care::kNarrow || lessons_.size() < kFew) return margin_;
+  return std::min(margin_, 1 + static_cast<double>(kFew) / 2 * std::max(spread_, 1 - kGain));
 }
 
 }  // namespace tessera

@@ -12,11 +12,11 @@
 // The expected time of a candidate is its estimate times a ratio. The ratio is the simulated step
 // time divided by the estimate, averaged over the simulated choices most similar to the candidate.
 // Where no simulated choice is similar, the ratio follows from the formula's mean error in this
-// search, of which only a share is believed. Candidates are taken as long as they are expected to
-// be at most a little slower than the best program. This allowance is smaller for candidates that
-// are much like simulated choices, and where the formula's errors were nearly equal for all
-// simulated choices. A candidate is taken in any case if it differs from the best program in
-// Choice::sharded alone and is faster by formula.
+// search, which is believed the more, the better the errors agree. Candidates are taken as long as
+// they are expected to be at most a little slower than the best program. This allowance is smaller
+// for candidates that are much like simulated choices, and where the formula's errors were nearly
+// equal for all simulated choices. A candidate is taken in any case if it differs from the best
+// program in Choice::sharded alone and is faster by formula.
 #pragma once
 
 #include <cstddef>
@@ -33,10 +33,10 @@
 namespace tessera {
 
 // The error that take() allows in an expected time. kNarrow: an error that is smaller, the more the
-// candidate resembles simulated ones. kWide: a larger error, for the beginning of a search. kAll:
-// PlanQuestion::margin, but at least a factor of 2, for small models. kEvery: any error, so that
-// every candidate is simulated. kSmallest: the candidate with the least expected memory is taken
-// first, for the end of a search in which no candidate fitted.
+// candidate resembles simulated ones. kWide: PlanQuestion::margin, for the beginning of a search.
+// kAll: PlanQuestion::margin, but at least kFormulaErrs, for small models. kEvery: any error, so
+// that every candidate is simulated. kSmallest: the candidate with the least expected memory is
+// taken first, for the end of a search in which no candidate fitted.
 enum class Care : uint8_t { kNarrow, kWide, kAll, kEvery, kSmallest };
 
 class CandidatePool {

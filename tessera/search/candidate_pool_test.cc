@@ -51,7 +51,7 @@ CandidatePool eight() {
 
 TEST(CandidatePool, WhereTheFormulaErrsAlikeFewProgramsAreEnough) {
   CandidatePool pool = eight();
-  EXPECT_EQ(simulate_all(pool, [](const Choice&) { return 1.04; }), 4U);
+  EXPECT_EQ(simulate_all(pool, [](const Choice&) { return 1.04; }), 3U);
 }
 
 TEST(CandidatePool, WhereTheFormulaErrsUnlikeMoreProgramsAreSimulated) {

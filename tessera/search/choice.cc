@@ -16,6 +16,7 @@
 #include "tessera/plan/recipes/parts.h"
 #include "tessera/plan/recipes/patterns.h"
 #include "tessera/plan/selector.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/offload_levels.h"
 #include "tessera/search/scoped_dims.h"
 
@@ -24,9 +25,6 @@ namespace {
 
 const std::string kBatch = "batch";
 constexpr char kTravels = '~';  // separates the dim that is cut from the dim whose pieces travel
-// Parameters may rest in shards over an axis that leaves more than this share of their elements
-// whole. Norms and biases, which tensor parallelism leaves whole, are a far smaller share.
-constexpr double kAlikeShare = .05;
 
 bool may_cut(const Op& op, const OpDim& dim) {
   if (dim.literal() || dim.size <= 1) return false;
@@ -432,7 +430,7 @@ bool holds_copies(const ChoiceAxis& axis, const Graph& forward, const std::vecto
       if (dim < 0 || !op.annotation.inputs[i].contains(dim)) alike += elements;
     }
   }
-  return alike > kAlikeShare * all;
+  return alike > kLittle * all;
 }
 
 std::string AxisCut::str() const { return travels.empty() ? dim : dim + kTravels + travels; }

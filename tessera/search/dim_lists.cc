@@ -8,38 +8,9 @@
 
 #include "tessera/base/infinity.h"
 #include "tessera/base/text.h"
+#include "tessera/search/constants.h"
 
 namespace tessera {
-namespace {
-
-// Most lists that are kept in a step of the beam search and made longer in the next.
-constexpr size_t kBeam = 4;
-constexpr size_t kFastest = 2;  // the first so many of these lists are chosen by their time alone
-// A list saves memory if it holds less than this share of the bytes of another one.
-constexpr double kSmaller = .99;
-constexpr size_t kPairBeam = 1;    // kBeam in the search for the outer list of a pair
-constexpr size_t kInnerLists = 2;  // number of lists that are tried as the inner list of a pair
-// A longer list is better if it takes at most this share of the time.
-constexpr double kGain = .998;
-// A pair is kept if it takes less than this share of the time of the best single axis.
-constexpr double kPairGain = .985;
-// A list that saves memory may take up to this many times the time.
-constexpr double kMostLoss = 1.08;
-// The search for an outer list ends if the best list takes more than this many times the time of
-// the best single axis.
-constexpr double kTooSlowList = 1.25;
-// More dims on an axis that cuts the batch are assumed to leave at least this share of the time.
-constexpr double kBesideBatch = .9;
-// If the best single dim leaves more than this share of the time, the beam search keeps only the
-// best list, because dims save little.
-constexpr double kHardlySaves = .9;
-// A dim that leaves more than this share of an uncut stage's time saves nothing.
-constexpr double kSavesNothing = .97;
-// A dim of parameters is worth a cut if these have at least this share of all elements.
-constexpr double kParameterShare = .05;
-
-}  // namespace
-
 bool has(const DimList& list, const std::string& name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
@@ -171,21 +142,14 @@ void DimListSearch::grow(const DimList& first, const AxesOf& axes, int64_t seque
                      [](const Tried& a, const Tried& b) { return a.time_s < b.time_s; });
     if (tried_.empty() || (best > 0 && tried_.front().time_s > kGain * best)) return;
     best = tried_.front().time_s;
-    if (best > most_s || (one_dim_shows_ && best > kSavesNothing * first_s)) return;
-    if (first.empty() && best > kHardlySaves * first_s) beam = 1;
+    if (best > most_s || (one_dim_shows_ && best > (1 - kLittle) * first_s)) return;
+    if (first.empty() && best > (1 - kLittle) * first_s) beam = 1;
     // The longest lists are those that this step made.
     size_t longest = 0;
     for (const DimList& one : best_lists) longest = std::max(longest, one.size() + 1);
-    // Keeps the kFastest fastest lists, and others that are little slower and hold less than all
-    // faster lists.
     best_lists.clear();
-    double least_held = 0;
     for (const Tried& one : tried_) {
-      if (one.list.size() != longest || best_lists.size() == beam) continue;
-      const bool is_smaller = least_held == 0 || one.held_bytes < kSmaller * least_held;
-      if (best_lists.size() >= kFastest && (!is_smaller || one.time_s > kMostLoss * best)) continue;
-      least_held = least_held == 0 ? one.held_bytes : std::min(least_held, one.held_bytes);
-      best_lists.push_back(one.list);
+      if (one.list.size() == longest && best_lists.size() < beam) best_lists.push_back(one.list);
     }
   }
 }
@@ -205,8 +169,8 @@ DimList DimListSearch::save_memory(const DimList& list, const AxesOf& axes, int6
       DimList longer = from.list;
       longer.push_back(dim);
       const auto at = price(longer, axes, sequences);
-      if (!at || tried_[*at].time_s > kMostLoss * from.time_s ||
-          tried_[*at].activation_bytes >= kSmaller * best.activation_bytes)
+      if (!at || tried_[*at].time_s > (1 + kLittle) * from.time_s ||
+          tried_[*at].activation_bytes >= kGain * best.activation_bytes)
         continue;
       best = tried_[*at];
       grows = true;
@@ -224,13 +188,13 @@ std::vector<DimList> DimListSearch::find_lists(int64_t size, int64_t sequences,
     if (std::find(out.begin(), out.end(), list) == out.end()) out.push_back(list);
   };
   const auto grow_and_keep = [&](const DimList& first, int64_t with_sequences, size_t most) {
-    grow(first, axes, with_sequences, kBeam, kInfinity);
+    grow(first, axes, with_sequences, kFew, kInfinity);
     std::vector<DimList> kept;
     double least = 0;
     for (const Tried& one : tried_) {
       if (kept.size() == most) break;
       if (one.list.empty() || one.list == DimList{"batch"}) continue;  // replicas have an axis
-      if (!kept.empty() && one.held_bytes >= kSmaller * least) continue;
+      if (!kept.empty() && one.held_bytes >= kGain * least) continue;
       least = one.held_bytes;
       kept.push_back(one.list);
     }
@@ -249,11 +213,11 @@ std::vector<DimList> DimListSearch::lists_for_gradients(const AxesOf& axes, int6
   const auto prices = pricer_.price({axes(replicas), sequences, "none"});
   if (!prices || once_s(**prices, counts_) <= passes_s(**prices, counts_)) return {};
   const std::vector<std::string> before = dims_;
-  for (const std::string& dim : dims_of_parameters(fold_.graph, kParameterShare)) {
+  for (const std::string& dim : dims_of_parameters(fold_.graph, kLittle)) {
     if (!has(dims_, dim)) dims_.push_back(dim);
   }
   counts_gradients_ = true;
-  grow(replicas, axes, sequences, kBeam, kInfinity);
+  grow(replicas, axes, sequences, kFew, kInfinity);
   counts_gradients_ = false;
   dims_ = before;
   std::vector<DimList> out;
@@ -285,7 +249,7 @@ std::vector<DimPair> DimListSearch::find_pairs(const std::vector<DimList>& lists
   std::vector<DimPair> out;
   size_t tried_lists = 0;
   for (const DimList& inner : lists) {
-    if (has(inner, "batch") || tried_lists == kInnerLists) continue;
+    if (has(inner, "batch") || tried_lists == kFew) continue;
     ++tried_lists;
     const AxesOf axes = [&](const DimList& list) {
       return inner_axes(outer_size, inner_size, DimPair{list, inner});
@@ -295,15 +259,16 @@ std::vector<DimPair> DimListSearch::find_pairs(const std::vector<DimList>& lists
       // Skips an outer axis that would be too slow even with perfect speedup over its devices.
       tried_.clear();
       const auto start = price(first, axes, own);
-      const double left = first.empty() ? 1 / static_cast<double>(outer_size) : kBesideBatch;
-      if (start && single_s > 0 && left * tried_[*start].time_s > kMostLoss * single_s) continue;
-      grow(first, axes, own, kPairBeam, single_s > 0 ? kTooSlowList * single_s : kInfinity);
+      const double left = first.empty() ? 1 / static_cast<double>(outer_size) : 1 - kLittle;
+      if (start && single_s > 0 && left * tried_[*start].time_s > (1 + kLittle) * single_s)
+        continue;
+      grow(first, axes, own, 1, single_s > 0 ? kFormulaErrs * single_s : kInfinity);
       const auto best = std::find_if(tried_.begin(), tried_.end(), [&](const Tried& one) {
         return !one.list.empty() && one.list != first && one.list != inner;
       });
       if (best == tried_.end()) continue;
-      const bool is_faster = single_s == 0 || best->time_s < kPairGain * single_s;
-      const bool is_smaller = best->time_s < kMostLoss * single_s &&
+      const bool is_faster = single_s == 0 || best->time_s < kGain * single_s;
+      const bool is_smaller = best->time_s < (1 + kLittle) * single_s &&
                               best->activation_bytes / static_cast<double>(own) < .9 * single_bytes;
       if (!is_faster && !is_smaller) continue;
       const DimPair pair{best->list, inner};
@@ -328,7 +293,7 @@ std::vector<DimPair> DimListSearch::ring_pairs(const std::vector<DimList>& lists
     size_t inner_lists = 0;
     for (const DimList& inner : lists) {
       if (has(inner, "batch") || has_rings(inner) || inner == DimList{outer.back()} ||
-          inner_lists == kInnerLists)
+          inner_lists == kFew)
         continue;
       ++inner_lists;
       const DimPair pair{outer, inner};

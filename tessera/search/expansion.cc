@@ -10,6 +10,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/graph/kinds.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/fold.h"
 #include "tessera/search/plan_search.h"
 #include "tessera/search/unit_prices.h"
@@ -17,14 +18,6 @@
 
 namespace tessera {
 namespace {
-
-// Taking apart is faster if the passes take at most this share of the time.
-constexpr double kPays = .99;
-// At most this share of the time is clearly faster, so no search without taking apart is needed.
-constexpr double kPaysClearly = .95;
-constexpr int64_t kProbedSequences = 4;
-// Memory does not bind if the answer needs at most this share of the limit.
-constexpr double kRoomy = .9;
 
 // The ops that can be taken apart: patterns of their paths, by kind.
 using FusedOps = std::map<std::string, std::set<std::string>>;
@@ -72,7 +65,8 @@ std::optional<double> passes_of_choice(const PlanQuestion& question, const Choic
 Choice uncut_choice(const PlanQuestion& question) {
   Choice out;
   int64_t sequences = 1;
-  while (2 * sequences <= kProbedSequences && question.batch % (2 * sequences) == 0) sequences *= 2;
+  while (2 * sequences <= static_cast<int64_t>(kFew) && question.batch % (2 * sequences) == 0)
+    sequences *= 2;
   out.axes = {{"dp", 1, {"batch"}}};
   out.micro_batches = question.batch / sequences;
   out.compute = question.compute;
@@ -90,7 +84,8 @@ bool computes_again(const Choice& choice) {
 // win although they are slower, because they need less memory.
 bool is_free(const PlanAnswer& answer) {
   const PlanCandidate& best = answer.simulated[*answer.best];
-  const bool has_room = answer.limit_bytes <= 0 || best.need_bytes <= kRoomy * answer.limit_bytes;
+  const bool has_room =
+      answer.limit_bytes <= 0 || best.need_bytes <= (1 - kLittle) * answer.limit_bytes;
   return has_room && !computes_again(best.choice);
 }
 
@@ -105,13 +100,13 @@ class Expansions {
   Result<Expanded> best() const {
     FusedOps clear;
     if (may_be_alone_) {
-      TESSERA_TRY(clear, that_pay(uncut_choice(question_), kPaysClearly));
+      TESSERA_TRY(clear, that_pay(uncut_choice(question_), 1 - kLittle));
     }
     std::optional<Expanded> apart;
     if (!clear.empty()) {
       apart = search_with(clear);
       if (apart && is_free(apart->answer)) {
-        TESSERA_TRY(const FusedOps still, that_pay(choice_of(*apart), kPaysClearly));
+        TESSERA_TRY(const FusedOps still, that_pay(choice_of(*apart), 1 - kLittle));
         if (still == clear) return *std::move(apart);
       }
     }
@@ -122,7 +117,7 @@ class Expansions {
       return Expanded{question_, *std::move(fused)};
     }
     Expanded out{question_, *std::move(fused)};
-    TESSERA_TRY(const FusedOps pay, that_pay(choice_of(out), kPays));
+    TESSERA_TRY(const FusedOps pay, that_pay(choice_of(out), kGain));
     if (apart && is_better(apart->answer, out.answer)) out = *std::move(apart);
     if (pay.empty() || pay == clear) return out;
     auto other = search_with(pay);

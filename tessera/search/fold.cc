@@ -7,6 +7,7 @@
 
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/repeat.h"
+#include "tessera/search/constants.h"
 
 namespace tessera {
 namespace {
@@ -14,9 +15,8 @@ namespace {
 using Layers = std::vector<std::vector<OpId>>;
 // Number of layers that are kept of a run: the first, and one that stands for all others.
 constexpr size_t kKept = 2;
-// Fewer unequal layers than this are not taken for a run.
-constexpr size_t kManyLayers = 12;
-constexpr size_t kSampled = 5;  // number of unequal layers that are sampled, evenly by size
+// Number of unequal layers that are sampled, evenly by size.
+const size_t kSampled = kFew + kKept;
 
 // The graph that is being folded, with the op of the model that each of its ops stands for.
 struct State {
@@ -118,10 +118,10 @@ std::optional<State> without_layers(const State& state, const Layers& run,
 }
 
 // Returns the layers of the graph that differ in nothing but their sizes; none if there are fewer
-// than kManyLayers.
+// than 4 * kFew.
 Layers unequal_layers(const Graph& graph) {
   Layers out = repeated_blocks(graph, Sizes::kAny);
-  if (out.size() < kManyLayers) out.clear();
+  if (out.size() < 4 * kFew) out.clear();
   return out;
 }
 

@@ -11,16 +11,11 @@
 #include <utility>
 
 #include "tessera/base/text.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/plan_search.h"
 
 namespace tessera {
 namespace {
-
-// The most programs that are simulated, and the most choices of one kind among them. A second one is
-// tried because the formula errs.
-constexpr size_t kGridPrograms = 8, kMostOfKind = 2;
-// Plans that the framework refuses cost little but not nothing.
-constexpr size_t kMostRefused = 200;
 
 bool has_dim(const ChoiceAxis& axis, std::string_view dim) {
   return std::find(axis.dims.begin(), axis.dims.end(), dim) != axis.dims.end();
@@ -119,7 +114,7 @@ class GridSearch {
     out_.limit_bytes = search_->limit_bytes();
     for (const PlanCandidate* one : in_order(ranked)) {
       const bool stopped = question_.stop && question_.stop() && !out_.plans.empty();
-      if (out_.simulated >= kGridPrograms || out_.refused >= kMostRefused || stopped) break;
+      if (out_.simulated >= kLeastPrograms || out_.refused >= kMostPrograms || stopped) break;
       if (!is_hopeless(*one)) try_one(*one);
     }
     TESSERA_TRY_VOID(finish());
@@ -131,8 +126,8 @@ class GridSearch {
   // expected to be much slower than the best.
   bool is_hopeless(const PlanCandidate& one) const {
     const auto count = of_kind_.find(sorts_of(one.choice));
-    if (count != of_kind_.end() && count->second >= kMostOfKind) return true;
-    return best_s_ > 0 && one.estimate.step_s > kHopelesslySlow * best_s_;
+    if (count != of_kind_.end() && count->second >= kFew) return true;
+    return best_s_ > 0 && one.estimate.step_s > kFormulaErrs * best_s_;
   }
 
   // Returns what the user fixed, as " with pp=2, tp=4"; "" if nothing is.
@@ -161,7 +156,7 @@ class GridSearch {
     }
     const auto plan = parse_plan(*text, one.choice.str());
     if (!plan) return;
-    search_->say(fmt::format("simulating {} of at most {}: {}", out_.simulated + 1, kGridPrograms,
+    search_->say(fmt::format("simulating {} of at most {}: {}", out_.simulated + 1, kLeastPrograms,
                              one.choice.str()));
     search_->judge_plan(*plan, candidate);
     if (!candidate.step_s) return;

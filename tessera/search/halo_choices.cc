@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tessera/plan/recipes/maps.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/question.h"
 
 namespace tessera {
@@ -10,7 +11,6 @@ namespace {
 
 constexpr const char* kRims = "rims";
 constexpr const char* kLayers = "halo_layers";
-constexpr int64_t kMostLayers = 4;  // the most ops for which one halo is exchanged
 
 bool is_fixed(const PlanQuestion& question, const char* key) {
   return question.fixed.contains(key);
@@ -62,7 +62,7 @@ std::vector<Choice> halo_edits(const Choice& from, const Graph& forward, size_t 
   std::vector<int64_t> layers = {from.halos.layers};
   if (!is_fixed(question, kLayers)) {
     if (from.halos.layers > 1) layers.push_back(from.halos.layers - 1);
-    if (from.halos.layers < kMostLayers) layers.push_back(from.halos.layers + 1);
+    if (from.halos.layers < static_cast<int64_t>(kFew)) layers.push_back(from.halos.layers + 1);
   }
   std::vector<Choice> out;
   for (const bool with_rims : rims) {

@@ -4,13 +4,11 @@
 
 #include "tessera/base/check.h"
 #include "tessera/base/infinity.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/estimate.h"
 
 namespace tessera {
 namespace {
-
-constexpr int kBounds = 12;       // number of bounds on the slowest place that are tried
-constexpr double kWidest = 1.15;  // the largest bound, divided by the least feasible one
 
 // A change of a unit to a level that holds fewer bytes.
 struct Upgrade {
@@ -188,7 +186,7 @@ std::optional<Partition> partition(const PartitionProblem& problem) {
       high = std::max(high, place);
     }
   }
-  std::optional<Places> places_found(std::in_place, problem, high * kWidest);
+  std::optional<Places> places_found(std::in_place, problem, high * kFormulaErrs);
   if (!is_feasible(*places_found, high)) {
     high = sum;
     places_found.emplace(problem, sum);
@@ -204,7 +202,7 @@ std::optional<Partition> partition(const PartitionProblem& problem) {
   std::optional<Partition> out;
   for (int i = 0; i < kBounds; ++i) {
     const double bound =
-        high * (1 + 1e-9) * (1 + (kWidest - 1) * static_cast<double>(i) / (kBounds - 1));
+        high * (1 + 1e-9) * (1 + (kFormulaErrs - 1) * static_cast<double>(i) / (kBounds - 1));
     double total_s = 0;
     const auto cuts = least_sum(places, bound, total_s);
     if (!cuts) continue;

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "tessera/graph/optimizers.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/explain.h"
 #include "tessera/search/plan_key.h"
 #include "tessera/search/question.h"
@@ -90,12 +91,6 @@ Result<Simulation> PlanSearch::play(const Lowering& lowering,
 
 namespace {
 
-// A program with more than this many times the work of the smallest program is put aside. It is
-// simulated only when no other candidate is expected to be faster than the best, or to fit. Once
-// some program fits, all programs that were put aside may together take as much work as all
-// others took.
-constexpr double kDear = 4;
-
 // Returns the sizes of the meshes. The work of a simulation depends on them: if meshes of 3
 // devices are on nodes of 8, for example, meshes are on the nodes in many different ways, and each
 // way is simulated.
@@ -136,8 +131,8 @@ PlanSearch::Judged PlanSearch::judge(PlanCandidate& candidate,
   bool is_dear = false;
   const auto may_play = [&](int64_t instructions) {
     candidate.work = static_cast<double>(instructions);
-    is_dear =
-        !is_small_ && !was_put_aside && least_work_ > 0 && candidate.work > kDear * least_work_;
+    is_dear = !is_small_ && !was_put_aside && least_work_ > 0 &&
+              candidate.work > static_cast<double>(kFew) * least_work_;
     return !is_dear;
   };
   const auto simulation =
@@ -241,34 +236,12 @@ Error PlanSearch::why_not(const Choice& choice) {
   return {};
 }
 
-namespace {
-
-constexpr size_t kOps = 20000;      // number of ops of all programs of a search together
-constexpr size_t kMostEdited = 24;  // most plans that are edited where programs are cheap
-// An edit is tried if its estimate is at most this share of the original's.
-constexpr double kEditGain = .9995;
-constexpr size_t kEditsTried = 3;  // least number of edits of one plan that may be simulated
-// Programs are cheap if more than this many times kLeastPrograms are allowed.
-constexpr size_t kCheap = 4;
-// In the first 1/8 of its programs a search allows wide errors (Care::kWide).
-constexpr size_t kAlways = 8;
-// The search ends after so many plans that the question's part rules out.
-constexpr int64_t kMostLeftOut = 256;
-// A search that the user stops goes on until it has simulated so many programs, or has found one
-// that fits.
-constexpr size_t kTriedWhenStopped = 4;
-// Least number of programs that are simulated although they are not expected to fit.
-constexpr size_t kTooLarge = 4;
-
-}  // namespace
-
 void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer, Until until) {
   const size_t all = programs_allowed();
   const auto best_s = [&] { return answer.best ? *answer.simulated[*answer.best].step_s : 0; };
   const bool has_room = is_small_ && question_.evaluations >= answer.simulated.size() + pool.size();
   while (true) {
-    if (question_.stop && question_.stop() &&
-        (answer.best || answer.simulated.size() >= kTriedWhenStopped)) {
+    if (question_.stop && question_.stop() && (answer.best || answer.simulated.size() >= kFew)) {
       answer.ended = "stopped";
       return;
     }
@@ -280,7 +253,7 @@ void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer
       answer.ended = fmt::format("{} programs were simulated (--evaluations)", most);
       return;
     }
-    const bool is_early = answer.simulated.size() < all / kAlways;
+    const bool is_early = answer.simulated.size() < all / kFew;
     auto next = pool.take(best_s(),
                           until == Until::kOneFits ? Care::kSmallest
                           : has_room               ? Care::kEvery
@@ -303,7 +276,7 @@ void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer
     }
     if (judged == Judged::kNothingNew) {
       if (!question_.part) continue;
-      if (++answer.left_out_for_part < kMostLeftOut) continue;
+      if (++answer.left_out_for_part < static_cast<int64_t>(kMostPrograms)) continue;
       answer.ended = "the part rules out too many plans";
       return;
     }
@@ -321,7 +294,7 @@ void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer
 void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& edits_of,
                             const Refine& refine, PlanAnswer& answer) {
   size_t most = programs_allowed();
-  const size_t too_large = is_small_ ? ranked.size() : std::max(kTooLarge, most / kAlways);
+  const size_t too_large = is_small_ ? ranked.size() : std::max(kFew, most / kFew);
   CandidatePool pool(question_.margin, too_large, is_small_, refine);
   for (PlanCandidate& candidate : ranked) pool.add(std::move(candidate));
   ranked = {};
@@ -348,9 +321,10 @@ void PlanSearch::edit_best(const EditsOf& edits_of, size_t most, size_t too_larg
   // If programs are cheap, edits are tried even if the formula promises no gain, because it errs by
   // more than an edit changes.
   const bool is_cheap = has_cheap_programs();
-  const size_t tries = std::max(kEditsTried, std::min(most, programs_allowed()) / kCheap / 2);
-  while (edits_of && answer.ended != "stopped" &&
-         (answer.simulated.size() < most || (goes_on(answer) && edited.size() < kMostEdited))) {
+  const size_t tries = std::max(kFew, std::min(most, programs_allowed()) / kFew / 2);
+  while (
+      edits_of && answer.ended != "stopped" &&
+      (answer.simulated.size() < most || (goes_on(answer) && edited.size() < 2 * kLeastPrograms))) {
     const auto source = worth_an_edit(answer, edited);
     if (!source) return;
     edited.insert(*source);
@@ -358,7 +332,7 @@ void PlanSearch::edit_best(const EditsOf& edits_of, size_t most, size_t too_larg
     CandidatePool edits(is_cheap ? question_.margin : 1, too_large, is_small_);
     edits.learn(from);
     for (PlanCandidate& edit : edits_of(from)) {
-      const bool gains = edit.estimate.step_s <= kEditGain * from.estimate.step_s ||
+      const bool gains = edit.estimate.step_s <= kGain * from.estimate.step_s ||
                          (!from.fits && edit.estimate.memory_bytes < from.estimate.memory_bytes);
       if (is_cheap) {
         edits.add(std::move(edit));
@@ -403,9 +377,9 @@ std::optional<size_t> PlanSearch::worth_an_edit(const PlanAnswer& answer,
   for (size_t i = 0; i < answer.simulated.size(); ++i) {
     const PlanCandidate& one = answer.simulated[i];
     if (!one.step_s || edited.contains(i)) continue;
-    // Edits reduce the memory by at most kNearlyFits.
-    if (!one.fits && one.need_bytes > kNearlyFits * limit_) continue;
-    const bool may_win = has_cheap_programs() && edited.size() < kMostEdited
+    // Edits reduce the memory by at most kFormulaErrs.
+    if (!one.fits && one.need_bytes > kFormulaErrs * limit_) continue;
+    const bool may_win = has_cheap_programs() && edited.size() < 2 * kLeastPrograms
                              ? *one.step_s < question_.margin * best_s && is_best_of_shape(one)
                              : !one.fits && *one.step_s < best_s;
     if (answer.best && !may_win) continue;
@@ -536,16 +510,16 @@ bool is_small(const PlanQuestion& question, const Fold& fold) {
   size_t ops = 0;
   for (const FoldUnit& unit : fold.units) ops += unit.ops.size();
   const int64_t devices = most_devices(question);
-  return devices <= kSmallDevices && static_cast<int64_t>(ops) * devices <= kSmallOps;
+  return static_cast<int64_t>(ops) * devices <= kSmallOps;
 }
 
-bool PlanSearch::has_cheap_programs() const { return programs_allowed() > kCheap * kLeastPrograms; }
+bool PlanSearch::has_cheap_programs() const { return programs_allowed() > kFew * kLeastPrograms; }
 
 size_t PlanSearch::programs_allowed() const {
   if (question_.evaluations > 0) return question_.evaluations;
   if (is_small_)
-    return 2 * kMostOfSmall / static_cast<size_t>(std::max<int64_t>(2, most_devices(question_)));
-  return std::clamp(kOps / forward_->ops().size(), kLeastPrograms, kMostPrograms);
+    return 8 * kMostPrograms / static_cast<size_t>(std::max<int64_t>(2, most_devices(question_)));
+  return std::clamp(kSearchOps / forward_->ops().size(), kLeastPrograms, kMostPrograms);
 }
 
 double memory_limit(const PlanQuestion& question) {

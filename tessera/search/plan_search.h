@@ -25,9 +25,6 @@
 
 namespace tessera {
 
-// A plan that needs up to this many times the memory of a device may fit after small changes.
-inline constexpr double kNearlyFits = 1.3;
-
 class PlanSearch {
  public:
   // Prepares a search; `question` outlives it. Errors: those of the model's text.
@@ -139,7 +136,7 @@ class PlanSearch {
   std::optional<Choice> without_part_;  // the first candidate whose plan cannot contain the part
 };
 
-// Returns whether the model is small (kSmallOps) and the devices few (kSmallDevices), so that most
+// Returns whether the model is small for so many devices (kSmallOps), so that most
 // choices can be simulated.
 bool is_small(const PlanQuestion& question, const Fold& fold);
 

@@ -11,6 +11,7 @@
 #include "tessera/base/text.h"
 #include "tessera/plan/recipes/parts.h"
 #include "tessera/plan/schedule.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/expansion.h"
 #include "tessera/search/explain.h"
 #include "tessera/search/offload_levels.h"
@@ -24,7 +25,6 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kBaselinePrograms = 48;
 // the largest value to which `prefetch` may be fixed, in blocks
 constexpr int64_t kMostPrefetch = 64;
 
@@ -92,7 +92,7 @@ Result<PlanAnswer> find_with_tables(const PlanQuestion& question) {
 // baseline must not lose through errors of the formula.
 Result<PlanAnswer> find_in_megatron_grid(const PlanQuestion& question) {
   PlanQuestion wider = question;
-  if (wider.evaluations == 0) wider.evaluations = kBaselinePrograms;
+  if (wider.evaluations == 0) wider.evaluations = kFew * kLeastPrograms;
   return find_in_space(wider, megatron_space);
 }
 

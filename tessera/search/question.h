@@ -14,20 +14,11 @@
 #include "tessera/base/broken_invariant.h"
 #include "tessera/graph/builder.h"
 #include "tessera/plan/part.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/mechanisms.h"
 #include "tessera/simulate/simulate.h"
 
 namespace tessera {
-
-// The least and the most programs that a search may simulate: few for large models, many for
-// small ones.
-inline constexpr size_t kLeastPrograms = 12, kMostPrograms = 256;
-// A model is small if there are at most kSmallDevices devices and (ops * devices) is at most
-// kSmallOps, so that simulating a program takes milliseconds. A search of a small model leaves no
-// choice out because of a formula. It may simulate kMostOfSmall programs on two devices, and fewer
-// on more.
-inline constexpr int64_t kSmallDevices = 8, kSmallOps = 160;
-inline constexpr size_t kMostOfSmall = 1024;
 
 struct PlanCandidate;
 
@@ -49,14 +40,13 @@ struct PlanQuestion {
   // so in their plans.
   bool allows_lossy = false;
   // The most programs of the whole model that are simulated; 0: a number between kLeastPrograms and
-  // kMostPrograms that follows from the number of the model's ops (for small models see
-  // kMostOfSmall). If a small model has no more choices than this number, all choices are
+  // kMostPrograms (constants.h) that follows from the number of the model's ops. If a small model has no more choices than this number, all choices are
   // simulated, and the answer is the best of the space.
   size_t evaluations = 0;
   // A choice is not simulated if it is expected to take more than this many times the time of the
   // best program. The margin is needed because formulas err; it is narrower for choices that differ
   // little from simulated ones.
-  double margin = 1.1;
+  double margin = kMargin;
   // Whether to set PlanAnswer::blocks, with_twice_memory and with_twice_rates. The search is then
   // made three times.
   bool explain = false;

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "tessera/base/text.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/halo_choices.h"
 #include "tessera/search/partition.h"
 #include "tessera/search/plan_search.h"
@@ -19,29 +20,6 @@
 namespace tessera {
 namespace {
 
-// More sequences save nothing if a sequence then takes more than this share of its time.
-constexpr double kSaturated = .995;
-// A difference above this ratio is more than an error of the formula.
-constexpr double kClearly = 1.02;
-// Most choices for which recomputation by unit is tried (recompute_units()).
-constexpr size_t kMostRefined = 64;
-constexpr size_t kImprovedShapes = 4;  // most shapes whose best list of dims is edited
-// A choice surely fits if it needs at most this share of the memory by formula.
-constexpr double kSurely = .9;
-// An edit of a list is kept if it takes at most this share of the time.
-constexpr double kListGain = .998;
-// With at most so many devices, any number of them may stay unused.
-constexpr int64_t kAllCounts = 8;
-// For small models all cuts into stages are ranked if there are at most so many.
-constexpr size_t kAllBorders = 64;
-
-// Most ways to cut a stage for which other treatments of halos are tried.
-constexpr size_t kHaloShapes = 6;
-// Choices slower than this many times the best time get no edits of halos.
-constexpr double kHalosMaySave = 1.5;
-// The most devices of a ring, usually and if needs_rings(). Larger rings make programs long,
-// because each attention has as many steps as the ring has devices.
-constexpr int64_t kMostRing = 8, kMostNeededRing = 64;
 // Chunks that are tried with a fixed schedule that the space lacks.
 const std::vector<int64_t> kChunks = {1, 2, 3, 4, 6, 8};
 
@@ -53,7 +31,8 @@ int64_t over_batch(const std::vector<ChoiceAxis>& axes) {
 }
 
 bool surely_fits(const Estimate& estimate) {
-  return estimate.capacity_bytes <= 0 || estimate.memory_bytes <= kSurely * estimate.capacity_bytes;
+  return estimate.capacity_bytes <= 0 ||
+         estimate.memory_bytes <= (1 - kLittle) * estimate.capacity_bytes;
 }
 
 bool is_better_choice(const PlanCandidate& a, const PlanCandidate& b) {
@@ -120,7 +99,7 @@ std::vector<Ranking::Shape> Ranking::shapes(bool rings) const {
   // Tries all devices and, in addition, any smaller number of devices on a small cluster, powers of
   // two on a large one.
   std::set<int64_t> counts = {all};
-  if (all <= kAllCounts) {
+  if (all <= kNodeDevices) {
     for (int64_t n = 1; n < all; ++n) counts.insert(n);
   } else {
     for (int64_t n = 1; n < all; n *= 2) counts.insert(n);
@@ -181,7 +160,7 @@ std::vector<std::vector<ChoiceAxis>> Ranking::axes_inside(int64_t inner, const S
   }
   std::erase_if(out, [&](const std::vector<ChoiceAxis>& axes) {
     const int64_t ring = over_rings(axes);
-    return ring > (needs_rings() ? kMostNeededRing : kMostRing) ||
+    return ring > (needs_rings() ? kNodeDevices * kNodeDevices : kNodeDevices) ||
            (ring == 1 && inner > most_inner()) || (space.takes && !space.takes(axes));
   });
   return out;
@@ -251,7 +230,7 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
       // If the number of micro-batches is fixed, larger micro-batches are priced even if smaller
       // ones were as fast.
       const bool may_end = !question_.fixed.contains("micro_batches");
-      if (may_end && (!is_small_ || is_many) && one.each_s > 0 && each > kSaturated * one.each_s) {
+      if (may_end && (!is_small_ || is_many) && one.each_s > 0 && each > kGain * one.each_s) {
         // Compares with the least time of at most half as many sequences, because a kernel's last
         // tiles may be almost empty with this number and full with a slightly larger one.
         double with_half = std::numeric_limits<double>::infinity();
@@ -260,7 +239,7 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
         }
         one.each_by_count[sequences] = each;
         if (!one.sums_slow) {
-          one.is_done = each > kSaturated * with_half;
+          one.is_done = each > kGain * with_half;
           continue;
         }
       }
@@ -280,7 +259,7 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
       if (one.prices == nullptr) continue;
       const bool is_beaten =
           !is_small_ && std::any_of(all.begin(), all.end(), [&](const Growing& other) {
-            return other.prices != nullptr && other.time_s * kClearly < one.time_s &&
+            return other.prices != nullptr && other.time_s * (1 + kLittle) < one.time_s &&
                    other.activation_bytes <= one.activation_bytes &&
                    other.held_bytes <= one.held_bytes;
           });
@@ -327,7 +306,7 @@ void Ranking::rank_schedules(Choice choice, const Space& space, const Inside& in
   for (const UnitPrices* prices : inside.by_kind)
     least_s = std::min(least_s, passes_s(*prices, counts_));
   least_s *= static_cast<double>(choice.micro_batches) / static_cast<double>(choice.stages);
-  const bool is_hopeless = !is_small_ && best_s_ > 0 && least_s > kHopelesslySlow * best_s_;
+  const bool is_hopeless = !is_small_ && best_s_ > 0 && least_s > kFormulaErrs * best_s_;
   const std::string& first = space.schedules.front().name;
   for (const SpaceSchedule& schedule : schedules_of(space)) {
     if ((is_hopeless || choice.stages == 1) && schedule.name != first) continue;
@@ -391,7 +370,8 @@ void Ranking::rank_shards(Choice choice, const Inside& inside, bool is_hopeless,
 }
 
 void Ranking::rank_borders(const Choice& choice, std::vector<PlanCandidate>& out) {
-  for (std::vector<size_t>& cuts : all_cuts(fold_.units.size(), choice.cuts.size(), kAllBorders)) {
+  for (std::vector<size_t>& cuts :
+       all_cuts(fold_.units.size(), choice.cuts.size(), kMostPrograms / 4)) {
     if (cuts == choice.cuts) continue;
     PlanCandidate candidate;
     candidate.choice = choice;
@@ -455,12 +435,12 @@ void Ranking::rank_halos(std::vector<PlanCandidate>& out) {
   for (const PlanCandidate* candidate : in_order(out)) {
     const Choice& from = candidate->choice;
     const double step_s = candidate->estimate.step_s;
-    if (least_s > 0 && step_s > kHalosMaySave * least_s) continue;
+    if (least_s > 0 && step_s > kFormulaErrs * least_s) continue;
     if (least_s == 0) least_s = step_s;
     std::string key = fmt::format("{} {}", from.micro_batches, from.recompute);
     for (const ChoiceAxis& axis : from.axes)
       key += fmt::format(" {}[{}]", axis.size, join(axis.dims, ","));
-    if (!known.contains(key) && known.size() == kHaloShapes) continue;
+    if (!known.contains(key) && known.size() == kFew) continue;
     const std::vector<Choice> edits = halo_edits(from, fold_.graph, 0, question_);
     if (edits.empty()) continue;
     known.insert(key);
@@ -495,7 +475,7 @@ std::vector<PlanCandidate> Ranking::best_of_shapes(const std::vector<PlanCandida
   for (const PlanCandidate& one : ranked) {
     const Estimate& estimate = one.estimate;
     const bool is_near =
-        estimate.fits() || estimate.memory_bytes < kNearlyFits * estimate.capacity_bytes;
+        estimate.fits() || estimate.memory_bytes < kFormulaErrs * estimate.capacity_bytes;
     if (one.choice.axes.size() != 2 || one.choice.axes[1].size == 1 || !is_near) continue;
     const ChoiceAxis& inner = one.choice.axes[1];
     const PlanCandidate*& now = best[{one.choice.stages, inner.size, inner.dims.size() == 1}];
@@ -512,7 +492,7 @@ std::vector<PlanCandidate> Ranking::best_of_shapes(const std::vector<PlanCandida
   std::stable_sort(out.begin(), out.end(), [](const PlanCandidate& a, const PlanCandidate& b) {
     return a.estimate.step_s < b.estimate.step_s;
   });
-  if (out.size() > kImprovedShapes) out.resize(kImprovedShapes);
+  if (out.size() > kFew) out.resize(kFew);
   return out;
 }
 
@@ -523,7 +503,7 @@ void Ranking::improve_lists(Space& space, const std::vector<std::string>& levels
   // Whether with_scopes() was called, which is done for one choice only.
   bool are_parts_tried = false;
   for (const PlanCandidate& best : best_of_shapes(out)) {
-    if (!is_small_ && best_s_ > 0 && best.estimate.step_s > kHopelesslySlow * best_s_) continue;
+    if (!is_small_ && best_s_ > 0 && best.estimate.step_s > kFormulaErrs * best_s_) continue;
     const ChoiceAxis& inner = best.choice.axes[1];
     const auto is_new = [&](const DimList& dims) {
       const std::string cuts = cuts_of(fold_.graph, inner_axes(inner.size, dims));
@@ -591,7 +571,7 @@ std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const 
         if (!is_better_choice(one, best)) continue;
         best = one;
         is_new = best.estimate.fits() != from.estimate.fits() ||
-                 best.estimate.step_s < kListGain * from.estimate.step_s;
+                 best.estimate.step_s < kGain * from.estimate.step_s;
       }
     }
   }
@@ -622,7 +602,7 @@ void Ranking::recompute_units(const Space& space, std::vector<PlanCandidate>& ou
                    [&](const auto* a, const auto* b) { return least_s(a) < least_s(b); });
   size_t refined = 0;
   for (const auto* group : order) {
-    if (refined == kMostRefined || (best_s_ > 0 && least_s(group) >= best_s_)) break;
+    if (refined == kMostPrograms / 4 || (best_s_ > 0 && least_s(group) >= best_s_)) break;
     if (question_.stop && question_.stop()) return;
     ++refined;
     std::vector<Choice> levels;

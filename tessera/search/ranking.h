@@ -16,15 +16,6 @@
 
 namespace tessera {
 
-// Small models try all micro-batches of up to this many times the fewest sequences. Larger
-// micro-batches, and all of other models, are tried only as long as the time of a sequence
-// still falls.
-inline constexpr int64_t kTriedSequences = 32;
-
-// A choice that takes more than this many times the best time by formula cannot be the best,
-// because the formula errs by less.
-inline constexpr double kHopelesslySlow = 1.3;
-
 // A schedule, and the numbers of chunks (stages of each place) that are tried with it.
 struct SpaceSchedule {
   std::string name;
@@ -57,7 +48,7 @@ class Ranking {
   // Returns the ranked choices of the space, and adds better lists to the space if it finds any.
   std::vector<PlanCandidate> rank(Space& space);
 
-  // Returns edits of the candidate: one border between stages moved by a few units, another number
+  // Returns edits of the candidate: one border between stages moved by a unit, another number
   // of chunks, the last units of each stage with one level of recomputation more or less, other
   // treatment of halos (halo_choices.h) and other transfers (transfer_choices.h).
   std::vector<PlanCandidate> edits(const PlanCandidate& candidate, const Space& space);

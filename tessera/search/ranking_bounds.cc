@@ -7,19 +7,11 @@
 #include <vector>
 
 #include "tessera/base/text.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/ranking.h"
 
 namespace tessera {
-namespace {
-
-// Cutting an op over n devices may make its kernels a little more efficient. The sum of the times
-// of n devices is assumed to be at least this share of the time of one device.
-constexpr double kBetterShapes = .95;
-// Sums of gradients are taken to cost time if they are longer than this share of the backward pass
-// that hides them, because the pass and the sums slow each other down.
-constexpr double kCostlySums = .25;
-
-}  // namespace
+namespace {}  // namespace
 
 std::string Ranking::axes_key(const std::vector<ChoiceAxis>& axes, int64_t sequences) {
   std::string out = std::to_string(sequences);
@@ -47,7 +39,7 @@ bool Ranking::may_win(int64_t inner, int64_t sequences) const {
     least = std::min(least, least_step_s(passes_s, 1, count));
     if (count >= sequences) break;
   }
-  return kBetterShapes * least <= kHopelesslySlow * best_s_;
+  return (1 - kLittle) * least <= kFormulaErrs * best_s_;
 }
 
 bool Ranking::may_win_with_more(int64_t inner, int64_t fewer, double fewer_s, int64_t more,
@@ -55,7 +47,7 @@ bool Ranking::may_win_with_more(int64_t inner, int64_t fewer, double fewer_s, in
   if (is_small_ || inner == 1 || best_s_ == 0) return true;
   const double least_s = std::min(
       more_s, (more_s - fewer_s) * static_cast<double>(more) / static_cast<double>(more - fewer));
-  return least_step_s(least_s, inner, more) <= kHopelesslySlow * best_s_;
+  return least_step_s(least_s, inner, more) <= kFormulaErrs * best_s_;
 }
 
 bool Ranking::sums_slow_passes(int64_t inner, const UnitPrices& prices) const {
@@ -71,8 +63,7 @@ bool Ranking::sums_slow_passes(int64_t inner, const UnitPrices& prices) const {
   }
   if (limit_ > 0 && held > limit_) return false;
   const auto bytes = static_cast<int64_t>(gradient_bytes);
-  return estimator_.replica_costs().seconds_to_sum(replicas, inner, bytes) >
-         kCostlySums * backward_s;
+  return estimator_.replica_costs().seconds_to_sum(replicas, inner, bytes) > kLittle * backward_s;
 }
 
 bool Ranking::may_be_best(double step_s) const {

@@ -4,28 +4,13 @@
 #include <utility>
 
 #include "tessera/base/infinity.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/grid.h"
 #include "tessera/search/question.h"
 #include "tessera/search/ranking.h"
 
 namespace tessera {
-namespace {
-
-// Kernels are too small to fill a device if up to kTriedSequences times as many sequences take at
-// most this many times as long.
-constexpr double kNoLonger = 1.03;
-// Axes inside a stage may always have up to this many devices, even if a node has fewer.
-constexpr int64_t kLeastInner = 8;
-// Rings are kept if on few devices they take at most this many times the time of the best single
-// axis, because they may win on more devices.
-constexpr double kRingLoss = 1.08;
-// Rings are needed if the batch has fewer sequences than this for each group of
-// most_inner() devices.
-constexpr int64_t kSequencesOfStage = 2;
-// Memory is ample if it is more than this many times the bytes that the uncut model needs.
-constexpr double kRoomy = 8;
-
-}  // namespace
+namespace {}  // namespace
 
 bool Space::has_rings() const {
   return std::ranges::any_of(lists, [](const DimList& list) { return tessera::has_rings(list); }) ||
@@ -34,11 +19,11 @@ bool Space::has_rings() const {
          });
 }
 
-// Returns twice the devices of a node, at least kLeastInner. Larger axes would cross the network in
-// every layer; on nodes with one or two devices nearly all axes do, so kLeastInner applies.
+// Returns twice the devices of a node, at least kNodeDevices. Larger axes would cross the network in
+// every layer; on nodes with one or two devices nearly all axes do, so kNodeDevices applies.
 int64_t Ranking::most_inner() const {
   return std::max(
-      {2 * question_.cluster->type_of(0).devices, kLeastInner, fixed_number(question_, "tp")});
+      {2 * question_.cluster->type_of(0).devices, kNodeDevices, fixed_number(question_, "tp")});
 }
 
 std::vector<DimList> Ranking::lists_to_add() const {
@@ -66,9 +51,10 @@ bool Ranking::all_fit_and_none_is_longer(int64_t least) {
   if (most == least) return false;
   const auto one = pricer_.price({{}, least, "none"}), many = pricer_.price({{}, most, "none"});
   if (!one || !many) return false;
-  return passes_s(**many, counts_) <= kNoLonger * passes_s(**one, counts_) &&
+  return passes_s(**many, counts_) <= (1 + kLittle) * passes_s(**one, counts_) &&
          (limit_ <= 0 ||
-          kRoomy * (held_bytes(**many, counts_) + (*many)->transient_bytes) < limit_);
+          static_cast<double>(kFew) * (held_bytes(**many, counts_) + (*many)->transient_bytes) <
+              limit_);
 }
 
 // Returns whether the batch has so few sequences that without rings most devices could only be used
@@ -124,7 +110,7 @@ void Ranking::find_dims(Space& space) {
   if (over_nodes && node > 2 && has_pairs) add(search.find_pairs(space.lists, 2, node, least));
   const int64_t inner_ring = two_by_two ? 2 : over_nodes && node > 2 ? node : 0;
   if (inner_ring > 0 && question_.uses(Mechanism::kRings)) {
-    const double most_loss = needs_rings() ? kInfinity : kRingLoss;
+    const double most_loss = needs_rings() ? kInfinity : (1 + kLittle);
     add(search.ring_pairs(space.lists, 2, inner_ring, least, most_loss));
   }
   if (!search.last_refusal().empty()) refusal_ = search.last_refusal();

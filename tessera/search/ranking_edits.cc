@@ -14,24 +14,19 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kFarthestMove = 3;  // most units by which an edit moves a border between stages
-
-// Returns the choices in which one border between two stages is moved by a few units, in
-// either direction.
+// Returns the choices in which one border between two stages is moved by a unit, in either direction.
 std::vector<Choice> border_edits(const Choice& from, size_t units) {
   std::vector<Choice> out;
   for (size_t s = 1; s < from.cuts.size(); ++s) {
     const size_t end = s + 1 < from.cuts.size() ? from.cuts[s + 1] : units;
-    for (size_t by = 1; by <= kFarthestMove; ++by) {
-      Choice edit = from;
-      if (from.cuts[s] + by < end) {
-        edit.cuts[s] = from.cuts[s] + by;
-        out.push_back(edit);
-      }
-      if (from.cuts[s] > from.cuts[s - 1] + by) {
-        edit.cuts[s] = from.cuts[s] - by;
-        out.push_back(edit);
-      }
+    Choice edit = from;
+    if (from.cuts[s] + 1 < end) {
+      edit.cuts[s] = from.cuts[s] + 1;
+      out.push_back(edit);
+    }
+    if (from.cuts[s] > from.cuts[s - 1] + 1) {
+      edit.cuts[s] = from.cuts[s] - 1;
+      out.push_back(edit);
     }
   }
   return out;

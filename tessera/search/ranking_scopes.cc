@@ -5,20 +5,12 @@
 #include <utility>
 
 #include "tessera/base/text.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/ranking.h"
 #include "tessera/search/scoped_dims.h"
 
 namespace tessera {
-namespace {
-
-// An entry is kept if the step takes at most this share of the time.
-constexpr double kEntryGain = .9995;
-// Entries are tried only for choices within this many times the best time.
-constexpr double kNear = 1.01;
-// A list with entries is returned if the step takes at most this share of the time.
-constexpr double kScopedGain = .998;
-
-}  // namespace
+namespace {}  // namespace
 
 // Tries each scoped entry (scoped_dims.h) by itself, and then all entries together that save time,
 // the best first. Together they mostly save more, because they concern different ops. Entries are
@@ -61,13 +53,13 @@ std::optional<DimList> Ranking::with_scopes(const PlanCandidate& start,
   if (question_.progress)
     question_.progress(fmt::format("which dims parts of blocks cut: [{}]", join(list, ",")));
   const auto whole_s = step_s(list);
-  if (!whole_s || (best_s_ > 0 && *whole_s > kNear * best_s_)) return improved;
+  if (!whole_s || (best_s_ > 0 && *whole_s > (1 + kLittle) * best_s_)) return improved;
   std::vector<std::pair<double, DimList>> better;
   for (DimList& edited : scoped_edits(fold_.graph, {axis.name, axis.size, list})) {
     if (question_.stop && question_.stop()) break;
     if (!has_choice(edited)) continue;
     const auto edited_s = step_s(edited);
-    if (edited_s && *edited_s <= kEntryGain * *whole_s)
+    if (edited_s && *edited_s <= kGain * *whole_s)
       better.emplace_back(*edited_s, std::move(edited));
   }
   if (better.empty()) return improved;
@@ -81,7 +73,7 @@ std::optional<DimList> Ranking::with_scopes(const PlanCandidate& start,
     if (together_s && *together_s < better.front().first)
       better.insert(better.begin(), {*together_s, std::move(together)});
   }
-  if (better.front().first > kScopedGain * *whole_s) return improved;
+  if (better.front().first > kGain * *whole_s) return improved;
   return std::move(better.front().second);
 }
 

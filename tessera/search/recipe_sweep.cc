@@ -6,28 +6,12 @@
 #include <map>
 
 #include "tessera/base/text.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/plan_key.h"
 #include "tessera/search/question.h"
 
 namespace tessera {
 namespace {
-
-constexpr size_t kMostDegrees = 3;  // most degrees of a start that are above their least value
-// Plans with more ops (each counted for every step of a loop) are not tried, because they
-// take seconds.
-constexpr int64_t kMostTexts = 30000;
-constexpr double kMostWork = 300000;  // most PlanCandidate::work of a race: one or two seconds
-constexpr double kMostWorkOfStarts = 75000;  // most work of the rounds of starts in a race
-constexpr double kMostWorkOfOne = 40000;     // most work of one program in a race
-constexpr size_t kStartsARound = 3;          // starts that each recipe tries in a round of a race
-constexpr size_t kLeads = 3;  // most leads (values of the fastest candidates of the earlier search)
-constexpr size_t kFewRecipes = 3;  // recipes are halved only while more than so many are left
-constexpr double kHopeless = 4;   // recipes slower than this many times the best of all are dropped
-constexpr size_t kPatience = 24;  // least number of programs without a gain before a race ends
-constexpr double kPatientWork = 75000;  // the work without a gain after which a race ends
-constexpr double kGain = .9995;         // a gain is at most this share of the best time
-constexpr double kMayWin =
-    1.5;  // the race does not climb from calls slower than this many times the best of all
 
 // Returns the smallest prime that divides n > 1.
 int64_t least_prime(int64_t n) {
@@ -45,7 +29,7 @@ std::vector<CallValues> leads_of(const std::vector<PlanCandidate>& candidates) {
   }
   std::stable_sort(order.begin(), order.end(),
                    [](const auto* a, const auto* b) { return *a->step_s < *b->step_s; });
-  if (order.size() > kLeads) order.resize(kLeads);
+  if (order.size() > kFew) order.resize(kFew);
   std::vector<CallValues> out;
   for (const PlanCandidate* one : order) {
     CallValues values = values_of(one->choice);
@@ -85,8 +69,8 @@ void JudgedPlans::note(const PlanCandidate& simulated) {
 
 bool JudgedPlans::is_over() const {
   return work >= most_work ||
-         (may_tire && (programs - last_gain > std::max(kPatience, programs / 2) ||
-                       work - work_at_gain > kPatientWork));
+         (may_tire && (programs - last_gain > std::max(2 * kLeastPrograms, programs / 2) ||
+                       work - work_at_gain > kRaceWork / 4));
 }
 
 RecipeSweep::RecipeSweep(PlanSearch& search, const Recipe& recipe, int64_t devices,
@@ -283,7 +267,7 @@ void RecipeSweep::find_degrees() {
   }
 }
 
-// Returns the starts: calls whose degrees multiply to the number of devices. At most kMostDegrees
+// Returns the starts: calls whose degrees multiply to the number of devices. At most kFew
 // degrees are above their least value; calls with fewer of these come first. Whether a plan really
 // has as many ranks as there are devices shows only when it is written.
 std::vector<RecipeCall> RecipeSweep::starts_of() const {
@@ -292,7 +276,7 @@ std::vector<RecipeCall> RecipeSweep::starts_of() const {
   // The base call may already have several ranks, because of fixed arguments.
   const auto least = plan_of(base_);
   const int64_t ranks = least ? least->ranks() : 1;
-  for (size_t above = 0; above <= std::min(kMostDegrees, degrees_.size()); ++above)
+  for (size_t above = 0; above <= std::min(kFew, degrees_.size()); ++above)
     add_starts(base_, 0, above, ranks, ranks, values, out);
   return out;
 }
@@ -337,7 +321,7 @@ const TriedCall* RecipeSweep::try_call(const RecipeCall& call) {
   auto plan = plan_of(call);
   // Plans that change values on their way are no answer to the question.
   if (!plan || plan->ranks() != devices_ || !plan->compress.empty()) return nullptr;
-  if (texts_of(*plan) > kMostTexts) return nullptr;
+  if (texts_of(*plan) > static_cast<int64_t>(kSearchOps)) return nullptr;
   const auto [it, is_new] = judged_.by_key.try_emplace(plan_key(*plan, search_.forward()));
   // A call whose plan equals that of an earlier call is no new start for neighbours.
   if (!own_plans_.insert(it->first).second) return nullptr;
@@ -408,8 +392,8 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
   const PlanQuestion& question = search.question();
   const auto stopped = [&] { return question.stop && question.stop(); };
   JudgedPlans judged;
-  judged.most_work = kMostWork;
-  judged.most_work_of_one = kMostWorkOfOne;
+  judged.most_work = kRaceWork;
+  judged.most_work_of_one = kRaceWork / 8;
   for (const PlanCandidate& one : before) {
     const auto plan = search.plan_of(one.choice);
     if (plan) judged.by_key.emplace(plan_key(*plan, search.forward()), one);
@@ -439,26 +423,23 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
   }
   const auto is_hopeless = [&](const RecipeSweep& sweep) {
     const PlanCandidate& best = sweep.best()->candidate;
-    return best.fits && *best.step_s > kHopeless * std::min(best_s, judged.best_s);
+    return best.fits && *best.step_s > static_cast<double>(kFew) * std::min(best_s, judged.best_s);
   };
   std::vector<RecipeSweep*> racing;
   for (RecipeSweep& sweep : all) racing.push_back(&sweep);
   // The first round has one start for each recipe, which shows that most of them cannot win.
   const auto may_start = [&] {
-    return 2 * left() > programs && judged.work < kMostWorkOfStarts && !stopped();
+    return 2 * left() > programs && judged.work < kRaceWork / 4 && !stopped();
   };
-  for (size_t starts = 1; racing.size() > kFewRecipes && may_start();) {
+  for (size_t round = 0; racing.size() > kFew && may_start(); ++round) {
+    const size_t starts = round == 0 ? 1 : round == 1 ? kFew - 1 : kFew;
     for (RecipeSweep* sweep : racing) {
       if (may_start()) sweep->try_starts(std::min(starts, left()));
     }
     std::erase_if(racing, [&](const RecipeSweep* sweep) {
       return sweep->best() == nullptr || is_hopeless(*sweep);
     });
-    if (starts == 1) {
-      starts = kStartsARound - 1;
-      continue;
-    }
-    starts = kStartsARound;
+    if (round == 0) continue;
     std::stable_sort(racing.begin(), racing.end(), is_ahead);
     racing.resize((racing.size() + 1) / 2);
   }
@@ -479,7 +460,7 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
     }
     if (next == nullptr) break;
     const PlanCandidate& from = next->open()->candidate;
-    if (best->fits && (!from.fits || *from.step_s > kMayWin * *best->step_s)) break;
+    if (best->fits && (!from.fits || *from.step_s > kFormulaErrs * *best->step_s)) break;
     if (is_hopeless(*next)) break;
     next->climb(left());
   }

@@ -10,6 +10,7 @@
 #include "tessera/base/text.h"
 #include "tessera/plan/plan.h"
 #include "tessera/plan/recipes.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/plan_search.h"
 #include "tessera/search/question.h"
 #include "tessera/search/recipe_sweep.h"
@@ -19,15 +20,6 @@
 
 namespace tessera {
 namespace {
-
-// The least and the most programs of a recipe that are simulated if the question gives no number.
-// Large models get fewer.
-constexpr size_t kFewPrograms = 10, kManyPrograms = 48;
-constexpr size_t kOpsOfRecipe = 10000;  // ops of all programs of one recipe together
-// If fewer programs are left, recipes are not tried, because one round of starts would use them up.
-constexpr size_t kWorthARace = 24;
-// The number of these programs that is kept for edits of the best plan's transfers.
-constexpr size_t kForEdits = 6;
 
 int64_t devices_of(const PlanQuestion& question) {
   const int64_t fixed = fixed_number(question, "devices");
@@ -94,10 +86,10 @@ Result<PlanAnswer> find_by_recipes(const PlanQuestion& question) {
   TESSERA_TRY(const auto search, PlanSearch::begin(question));
   const int64_t devices = devices_of(question);
   const std::vector<Recipe>& recipes = all_recipes();
-  const size_t most =
-      question.evaluations > 0
-          ? std::max<size_t>(1, question.evaluations / recipes.size())
-          : std::clamp(kOpsOfRecipe / search->forward().ops().size(), kFewPrograms, kManyPrograms);
+  const size_t most = question.evaluations > 0
+                          ? std::max<size_t>(1, question.evaluations / recipes.size())
+                          : std::clamp(kSearchOps / 2 / search->forward().ops().size(),
+                                       kLeastPrograms, kFew * kLeastPrograms);
   std::vector<TriedCall> found;
   JudgedPlans judged;
   size_t programs = 0;
@@ -144,7 +136,7 @@ Result<PlanAnswer> find_with_recipes(const PlanQuestion& question, PlanAnswer an
   // Half of the allowed programs are the recipes', even if the search simulated more than the other
   // half: what a recipe reaches must be among what the search tries.
   const size_t half = answer.programs_allowed / 2;
-  if (half < kWorthARace || (question.stop && question.stop())) return answer;
+  if (half < 2 * kLeastPrograms || (question.stop && question.stop())) return answer;
   TESSERA_TRY(const auto search, PlanSearch::begin(question));
   // For small models with a given number of evaluations, the search has already simulated what
   // it may.
@@ -152,12 +144,12 @@ Result<PlanAnswer> find_with_recipes(const PlanQuestion& question, PlanAnswer an
   if (question.progress) question.progress("recipes");
   const size_t programs =
       std::max(half, answer.programs_allowed - std::min(used, answer.programs_allowed));
-  RecipeRace race = race_recipes(*search, devices_of(question), programs - kForEdits,
+  RecipeRace race = race_recipes(*search, devices_of(question), programs - kLeastPrograms / 2,
                                  choices_among(answer, question));
   if (race.found.empty()) return answer;
   answer.ended += fmt::format("; then {} programs of {} recipes", race.programs, race.recipes);
   for (const TriedCall& one : race.found) answer.simulated.push_back(one.candidate);
-  const Edited edited = with_better_transfers(*search, race.found.front(), kForEdits);
+  const Edited edited = with_better_transfers(*search, race.found.front(), kLeastPrograms / 2);
   answer.simulated.insert(answer.simulated.end(), edited.simulated.begin(), edited.simulated.end());
   const PlanCandidate& best = edited.best.candidate;
   if (!best.fits ||

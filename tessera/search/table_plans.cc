@@ -10,6 +10,7 @@
 #include "tessera/base/text.h"
 #include "tessera/compile/compile.h"
 #include "tessera/graph/optimizers.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/plan_search.h"
 #include "tessera/search/question.h"
 #include "tessera/search/ranking.h"
@@ -22,15 +23,6 @@ namespace tessera {
 namespace {
 
 constexpr const char* kAuto = "auto";
-// "auto" simulates programs for the tables until they have kMostRanks ranks together, but at least
-// kLeastPlacements and at most kMostPlacements programs.
-constexpr int64_t kMostRanks = 6400, kLeastPlacements = 48, kMostPlacements = 400;
-// Another way is kept if the step takes less than this share of the time.
-constexpr double kOtherWayGain = .9995;
-constexpr double kTablesShare = .9;  // share of a device's memory that tables may use
-// The least share of the parameters' bytes that tables must have to be worth spreading. With less,
-// a step hardly depends on where tables are.
-constexpr double kLeastShare = .25;
 
 using Spreads = std::vector<TableSpread>;
 
@@ -98,8 +90,8 @@ class TablePlans {
         shape_(shape_of(question)) {
     options_ = question.options;
     options_.memory_details = options_.critical_path = options_.events = false;
-    most_ = static_cast<size_t>(
-        std::clamp(kMostRanks / shape_.all(), kLeastPlacements, kMostPlacements));
+    most_ =
+        std::clamp(kSearchOps / static_cast<size_t>(shape_.all()), kLeastPrograms, kMostPrograms);
   }
 
   bool has_tables() const { return !tables_.empty(); }
@@ -127,7 +119,7 @@ class TablePlans {
     double step_s = 0, excess_bytes = 0;  // bytes that the fullest device lacks
     bool is_better_than(const Tried& other) const {
       if (excess_bytes > 0 || other.excess_bytes > 0) return excess_bytes < other.excess_bytes;
-      return step_s < kOtherWayGain * other.step_s;
+      return step_s < kGain * other.step_s;
     }
   };
 
@@ -168,7 +160,7 @@ class TablePlans {
     }
     out.devices = static_cast<int>(shape_.all());
     const double limit = memory_limit(question_);
-    out.memory_bytes = limit > 0 ? std::llround(kTablesShare * limit) : int64_t{1} << 60;
+    out.memory_bytes = limit > 0 ? std::llround((1 - kLittle) * limit) : int64_t{1} << 60;
     out.cost = &cost;
     out.optimizer = state_of(question_.optimizer, out.tables.front().name);
     out.splits = {.columns = cut, .rows = cut, .replicas = cut};
@@ -208,15 +200,15 @@ class TablePlans {
            {TableSpread::kRows, TableSpread::kColumns, TableSpread::kReplica})
         out.emplace_back(tables_.size(), TableSpread{kind});
     }
-    constexpr int64_t kBudget = 20000;  // most placements that the planner of tables prices
     for (const std::string& name : names) {
       if (question_.progress) question_.progress("placing tables by " + name);
       for (const bool cut : {true, false}) {
         // Only Tessera's own planner is also run without splits; published planners have their
         // own rules.
         if (!cut && name != kAuto) continue;
-        TESSERA_TRY(const tables::Answer answer,
-                    tables::shard(problem(cost, cut), name, {1, kBudget, {}}));
+        TESSERA_TRY(
+            const tables::Answer answer,
+            tables::shard(problem(cost, cut), name, {1, static_cast<int64_t>(kSearchOps), {}}));
         if (!answer.found) {
           refusal_ = answer.reason;
           continue;
@@ -370,7 +362,7 @@ bool may_spread_tables(const PlanQuestion& question) {
   if (!are_degrees_open(question) || shape_of(question).all() < 2) return false;
   const auto model =
       Compiler().model(question.model, question.batch, storage_dtype(question.compute));
-  return model && share_of_tables((*model)->graph) >= kLeastShare;
+  return model && share_of_tables((*model)->graph) >= kLittle;
 }
 
 Result<PlanAnswer> plan_tables(const PlanQuestion& question, const std::string& planner) {

@@ -3,22 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "tessera/base/text.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/question.h"
 
 namespace tessera {
 namespace {
-
-// Edits are worth a program if ranks wait for at least this share of the step.
-constexpr double kWaits = .04;
-constexpr int64_t kFactor = 4;  // factor between the sizes of buckets that are tried
-constexpr int64_t kLeast = 1 << 20, kMost = 1600 << 20;  // bytes of the buckets that are tried
-constexpr int64_t kMostAhead = 4;
-// The assumed saving of each edit, as a share of the time for which ranks wait. The edit that most
-// often gains has the largest share, so that it is tried first.
-constexpr double kLargerSaves = .5, kSmallerSaves = .3, kAheadSaves = .2;
 
 bool gathers_parameters(const Choice& choice) {
   return choice.sharded >= 3 ||
@@ -59,17 +52,22 @@ namespace {
 std::vector<TransferEdit> edits_of(const TransferChoice& now, bool gathers,
                                    const PlanCandidate& from, const PlanQuestion& question) {
   std::vector<TransferEdit> out;
-  if (!from.step_s || from.exposed_s < kWaits * *from.step_s) return out;
+  if (!from.step_s || from.exposed_s < kLittle * *from.step_s) return out;
   if (!question.fixed.contains("bucket_bytes")) {
     const int64_t bucket = now.bucket_bytes > 0 ? now.bucket_bytes : kPlainBucket;
-    const auto add = [&](int64_t bytes, double saves) {
-      out.push_back({{now.ahead, bytes == kPlainBucket ? 0 : bytes}, saves});
+    const auto add = [&](int64_t bytes) {
+      out.push_back({{now.ahead, bytes == kPlainBucket ? 0 : bytes}});
     };
-    if (bucket * kFactor <= kMost) add(bucket * kFactor, kLargerSaves);
-    if (bucket / kFactor >= kLeast) add(bucket / kFactor, kSmallerSaves);
+    const auto widest =
+        static_cast<int64_t>(std::pow(static_cast<double>(kBucketStep), static_cast<double>(kFew)));
+    if (bucket < kPlainBucket * widest) add(bucket * kBucketStep);
+    if (bucket > kPlainBucket / widest) add(bucket / kBucketStep);
   }
-  if (!question.fixed.contains("prefetch") && gathers && now.ahead < kMostAhead)
-    out.push_back({{now.ahead + 1, now.bucket_bytes}, kAheadSaves});
+  if (!question.fixed.contains("prefetch") && gathers && now.ahead < static_cast<int64_t>(kFew))
+    out.push_back({{now.ahead + 1, now.bucket_bytes}});
+  // The assumed saving of each edit, as a share of the time for which ranks wait: the edit that most
+  // often gains comes first and has the largest share, so that it is tried first.
+  for (size_t i = 0; i < out.size(); ++i) out[i].saves = 1 / static_cast<double>(i + 2);
   return out;
 }
 

@@ -28,6 +28,7 @@
 #include "tessera/plan/recipe_aliases.h"
 #include "tessera/plan/recipes.h"
 #include "tessera/planners/all_planners.h"
+#include "tessera/search/constants.h"
 #include "tessera/search/with_part.h"
 
 namespace tessera::cli {
@@ -442,8 +443,8 @@ void add_plan(Commands& commands) {
       .option("--evaluations", options->evaluations,
               "Programs of the whole model that may be simulated")
       .default_text(
-          fmt::format("{} to {}, by the number of the model's ops; {} on at most {} devices",
-                      kLeastPrograms, kMostPrograms, kMostOfSmall, kSmallDevices))
+          fmt::format("{} to {}, by the number of the model's ops; up to {} for a few layers",
+                      kLeastPrograms, kMostPrograms, 4 * kMostPrograms))
       .at_least(1);
   command
       .option("--seconds", options->seconds,
