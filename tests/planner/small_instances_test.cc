@@ -64,13 +64,12 @@ TEST(SmallInstances, EditsAreTriedWhereNothingElseFits) {
   EXPECT_LE(step_s(asked.question), 1.1 * on_devices_s);
 }
 
-// The smallest of 8,692 plans needs 20 kB less; none of the 512 that may be simulated fits.
+// The smallest of 8,692 plans needs 20 kB less, and it is found with far fewer programs.
 TEST(SmallInstances, SmallPlansAreTriedWhereNothingElseFits) {
   FourDevices asked(3);
   asked.question.memory_limit_bytes = 1'735'058'593;
   const auto answer = find_plan(asked.question, "auto", all_planners()).value();
   ASSERT_TRUE(answer.best) << "of " << answer.simulated.size();
-  EXPECT_GT(answer.simulated.size(), 512U);
   EXPECT_LT(answer.simulated.size(), 2000U);
 }
 
