@@ -223,7 +223,7 @@ CandidatePool::Waiting* CandidatePool::expected_next(double best_s, Care care, d
 
 double CandidatePool::margin(Care care) const {
   if (care != Care::kNarrow || lessons_.size() < kFew) return margin_;
-  return std::min(margin_, 1 + static_cast<double>(kFew) / 2 * std::max(spread_, 1 - kGain));
+  return std::min(margin_, 1 + static_cast<double>(kFew) * std::max(spread_, 1 - kGain));
 }
 
 }  // namespace tessera
