@@ -176,9 +176,10 @@ class MemoryPlanner {
 
   void assign_offsets() {
     start_.assign(1, 0);
-    for (const BlockRunStep& run : program_.schedule)
+    for (const BlockRunStep& run : program_.schedule) {
       start_.push_back(start_.back() + static_cast<int64_t>(
                                            times_.instructions(times_.position(run.block)).size()));
+    }
     line_.assign(1, 0);
     for (size_t k = 0; k < times_.blocks(); ++k)
       line_.push_back(line_.back() + static_cast<int64_t>(times_.instructions(k).size()));

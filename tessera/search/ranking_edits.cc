@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "tessera/search/constants.h"
 #include "tessera/search/halo_choices.h"
 #include "tessera/search/question.h"
 #include "tessera/search/ranking.h"
@@ -14,19 +15,22 @@
 namespace tessera {
 namespace {
 
-// Returns the choices in which one border between two stages is moved by a unit, in either direction.
+// Returns the choices in which one border between two stages is moved by a few units, in
+// either direction.
 std::vector<Choice> border_edits(const Choice& from, size_t units) {
   std::vector<Choice> out;
   for (size_t s = 1; s < from.cuts.size(); ++s) {
     const size_t end = s + 1 < from.cuts.size() ? from.cuts[s + 1] : units;
-    Choice edit = from;
-    if (from.cuts[s] + 1 < end) {
-      edit.cuts[s] = from.cuts[s] + 1;
-      out.push_back(edit);
-    }
-    if (from.cuts[s] > from.cuts[s - 1] + 1) {
-      edit.cuts[s] = from.cuts[s] - 1;
-      out.push_back(edit);
+    for (size_t by = 1; by <= kFew; ++by) {
+      Choice edit = from;
+      if (from.cuts[s] + by < end) {
+        edit.cuts[s] = from.cuts[s] + by;
+        out.push_back(edit);
+      }
+      if (from.cuts[s] > from.cuts[s - 1] + by) {
+        edit.cuts[s] = from.cuts[s] - by;
+        out.push_back(edit);
+      }
     }
   }
   return out;
