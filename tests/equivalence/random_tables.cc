@@ -4,8 +4,10 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <random>
 #include <set>
+#include <string>
 
 #include "row_models.h"
 #include "tessera/plan/load.h"
@@ -114,6 +116,14 @@ RandomTables random_tables(uint64_t seed) {
   return out;
 }
 
+// An accelerator has no caches of rows and refuses programs with them (check_for_accelerator); such cases
+// are left out where TESSERA_DEVICE names a device.
+bool is_refused(const RandomTables& one, const std::string& why) {
+  return std::getenv("TESSERA_DEVICE") != nullptr &&
+         one.plan.find("cache = {") != std::string::npos &&
+         why.find("expected a program without caches of rows") != std::string::npos;
+}
+
 }  // namespace
 
 void expect_random_tables_equal(int64_t first, int64_t count, uint64_t seed) {
@@ -122,6 +132,7 @@ void expect_random_tables_equal(int64_t first, int64_t count, uint64_t seed) {
     const auto model = build_model(one.model, one.config.batch, DType::kFloat64);
     ASSERT_TRUE(model) << "case " << n;
     const auto report = verify_model(*model, one.plan, one.config);
+    if (!report && is_refused(one, report.error().message)) continue;
     ASSERT_TRUE(report) << "case " << n << ": " << one.what << report.error().message;
     ASSERT_TRUE(report->ok) << "case " << n << ": " << one.what << report->why;
     ASSERT_FALSE(report->lossy) << "case " << n << ": " << one.what;
