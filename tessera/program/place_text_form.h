@@ -41,12 +41,7 @@ class PlaceForm {
   }
 
   void instruction(auto& x) {
-    const auto own_op = [&] {
-      const auto* compute = std::get_if<TextCompute>(&x.body);
-      return compute != nullptr ? compute->op : OpId();
-    };
-    instruction_form(
-        io_, x, [&] { body(x.body); }, own_op);
+    instruction_form<TextCompute>(io_, x, [&] { body(x.body); });
   }
 
   void region(auto& region, PlaceId place, const std::vector<Dim>& dims) {
@@ -56,17 +51,17 @@ class PlaceForm {
   }
 
  private:
+  template <class... Parts>
+  void put(Parts&&... parts) {
+    put_parts(io_, parts...);
+  }
+
   // ---- meshes and axes
   void mesh(auto& place, auto& mesh) {
-    io_.number(place);
-    io_.text(" from ");
-    io_.number(mesh.first_device);
+    put(place, " from ", mesh.first_device);
     io_.list(" axes [", ", ", "]", mesh.axes, [&](auto& axis) {
       io_.quoted(axis.name);
-      io_.text(" ");
-      io_.number(axis.size);
-      io_.text(" x ");
-      io_.number(axis.stride);
+      put(" ", axis.size, " x ", axis.stride);
     });
   }
 
@@ -105,15 +100,8 @@ class PlaceForm {
     } else if (io_.option("~", read.use == WindowUse::kBeside)) {
       io_.set(read.use, WindowUse::kBeside);
     }
-    io_.number(read.window.kernel);
-    io_.text("/");
-    io_.number(read.window.stride);
-    io_.text("/");
-    io_.number(read.window.padding);
-    io_.text(" ");
-    io_.number(read.size);
-    io_.text(" of ");
-    io_.number(read.extent);
+    put(read.window.kernel, "/", read.window.stride, "/", read.window.padding, " ", read.size,
+        " of ", read.extent);
     if constexpr (Io::kReads) {
       if (read.window.kernel < 1 || read.window.stride < 1 || read.size < 0)
         io_.fail("expected a window of at least one element that moves");
@@ -142,9 +130,7 @@ class PlaceForm {
     });
     io_.repeated(" at(", layout.at, [&](auto& pin) {
       axis(place, pin.axis);
-      io_.text(": ");
-      io_.number(pin.coordinate);
-      io_.text(")");
+      put(": ", pin.coordinate, ")");
     });
     if (io_.option(" partial(", !layout.partial.empty())) {
       axes(".", layout.partial, place);
@@ -162,19 +148,13 @@ class PlaceForm {
   }
 
   void piece(auto& piece, PlaceId place) {
-    io_.number(piece.step);
-    io_.text(" of ");
-    io_.number(piece.steps);
+    put(piece.step, " of ", piece.steps);
     if (io_.next("rims", !piece.rims.empty())) {
       io_.list(" rims {", "; ", "}", piece.rims, [&](auto& of) { rim(of, place); });
       if (!piece.rims.empty()) io_.set(piece.dim, piece.rims.front().dim);
       return;
     }
-    io_.text(" along ");
-    io_.number(piece.dim);
-    io_.text(" inside ");
-    io_.number(piece.prefix);
-    io_.text(" ");
+    put(" along ", piece.dim, " inside ", piece.prefix, " ");
     io_.named(piece.order, 3, order_name, "order");
     if (io_.next("skew", !piece.skew.empty())) {
       io_.list(" skew (", ", ", ")", piece.skew, [&](auto& skew) {
@@ -193,13 +173,7 @@ class PlaceForm {
   // Handles for example "1: 0 of 2 size 16 (h) grown ~3/1/1 16 of 16 inside ~3/1/1 16 of 16 read ~3/1/1 16
   // of 16". Here the tensor's dim 1 is the first (0) of the two dims of the loop.
   void rim(auto& rim, PlaceId place) {
-    io_.number(rim.dim);
-    io_.text(": ");
-    io_.number(rim.cut.position);
-    io_.text(" of ");
-    io_.number(rim.cut.dims);
-    io_.text(" size ");
-    io_.number(rim.cut.size);
+    put(rim.dim, ": ", rim.cut.position, " of ", rim.cut.dims, " size ", rim.cut.size);
     axis_list(" (", ")", rim.cut.axes, place);
     windows(" grown ", rim.cut.grown);
     windows(" inside ", rim.cut.inside);
@@ -214,12 +188,7 @@ class PlaceForm {
   }
 
   void buffer(size_t index, auto& buffer) {
-    size_t number = index;
-    io_.text("%");
-    io_.number(number);
-    if constexpr (Io::kReads) {
-      if (number != index) io_.fail(fmt::format("expected buffer %{}", index));
-    }
+    index_form(io_, index, "buffer ", "%");
     io_.text(" ");
     io_.quoted(buffer.name);
     io_.text(" of ");
@@ -236,14 +205,12 @@ class PlaceForm {
   }
   void home(auto& home) {
     io_.tensor(home.tensor);
-    io_.text(" %");
-    io_.number(home.buffer);
+    put(" %", home.buffer);
   }
 
   // Handles a view of a buffer of this place. Its region is not written if it is the buffer's.
   void view(auto& view) {
-    io_.text("%");
-    io_.number(view.buffer);
+    put("%", view.buffer);
     const auto index = static_cast<size_t>(view.buffer);
     const auto* buffer =
         view.buffer >= 0 && index < text_.buffers.size() ? &text_.buffers[index] : nullptr;
@@ -258,8 +225,7 @@ class PlaceForm {
   }
   // Handles a view of a buffer of either place of a crossing.
   void view_at(auto& view, PlaceId place, TensorId tensor) {
-    io_.text("%");
-    io_.number(view.buffer);
+    put("%", view.buffer);
     region(view.region, place, dims(tensor));
   }
 
@@ -292,8 +258,7 @@ class PlaceForm {
   }
 
   void issue(auto& issue) {
-    io_.number(issue.handle);
-    io_.text(" ");
+    put(issue.handle, " ");
     io_.set(issue.classify, io_.option("classified", issue.classify));
     if (!issue.classify) io_.named(issue.kind, kCollectiveKinds, collective_name, "collective");
     if (io_.option(" by ", issue.combiner.has_value())) io_.combiner(io_.value(issue.combiner));
@@ -320,18 +285,11 @@ class PlaceForm {
 
   void cross(auto& cross, bool sends) {
     io_.set(cross.sends, sends);
-    io_.number(cross.handle);
-    io_.text(" tag ");
-    io_.number(cross.tag);
-    io_.text(" ");
+    put(cross.handle, " tag ", cross.tag, " ");
     io_.tensor(cross.tensor);
-    io_.text(" from ");
-    io_.number(cross.from_place);
-    io_.text(" ");
+    put(" from ", cross.from_place, " ");
     view_at(cross.from, cross.from_place, cross.tensor);
-    io_.text(" to ");
-    io_.number(cross.to_place);
-    io_.text(" ");
+    put(" to ", cross.to_place, " ");
     view_at(cross.to, cross.to_place, cross.tensor);
     routes(" routes", cross.routes);
     routes(" smaller", cross.smaller_routes);
@@ -340,26 +298,15 @@ class PlaceForm {
     if (!io_.option(name, routes != nullptr)) return;
     io_.shared(routes, [&](auto& all) {
       io_.list(" {", "; ", "}", all, [&](auto& route) {
-        io_.number(route.from);
-        io_.text(" -> ");
-        io_.number(route.to);
-        io_.text(" ");
+        put(route.from, " -> ", route.to, " ");
         io_.box(route.region);
       });
     });
   }
 
   void copy(auto& copy) {
-    if (io_.option("#", copy.handle >= 0)) {
-      io_.number(copy.handle);
-      io_.text(" ");
-    }
-    io_.tensor(copy.tensor);
-    io_.text(" ");
-    view(copy.from);
-    io_.text(" -> ");
-    copy_write_form(io_, copy.write);
-    view(copy.to);
+    copy_form(
+        io_, copy, [&] { io_.tensor(copy.tensor); }, [&](auto& of) { view(of); });
   }
 
   Io& io_;

@@ -22,20 +22,20 @@ class ProgramForm {
   // All lines of a program: with a Reader, the line that is being read.
   void lines() {
     ProgramT& p = program_;
-    io_.first_line("program rank ", kUsage, [&] { numbers(p.rank, " of ", p.ranks); });
+    io_.first_line("program rank ", kUsage, [&] { put(p.rank, " of ", p.ranks); });
     io_.line("stages ", [&] {
       number_list(p.stages);
       io_.text(" coordinates ");
       number_list(p.coordinates);
     });
     io_.line("micro_batches ", [&] {
-      numbers(p.micro_batches, " dim ");
+      put(p.micro_batches, " dim ");
       io_.quoted(p.micro_batch_dim);
-      numbers(" size ", p.micro_batch_size);
+      put(" size ", p.micro_batch_size);
       if (io_.option(" larger ", p.larger > 0)) io_.number(p.larger);
     });
     io_.line("arena ", [&] {
-      numbers("device ", p.arena_bytes[0], " host ", p.arena_bytes[1], " disk ", p.arena_bytes[2]);
+      put("device ", p.arena_bytes[0], " host ", p.arena_bytes[1], " disk ", p.arena_bytes[2]);
     });
     io_.lines("group ", p.groups, [&](size_t index, auto& x) { group(index, x); });
     io_.lines("buffer ", p.buffers, [&](size_t index, auto& x) { buffer(index, x); });
@@ -46,55 +46,37 @@ class ProgramForm {
       if (!io_.more(!p.schedule.empty())) return;
       io_.sequence(", ", p.schedule, [&](auto& run) {
         io_.block(run.block);
-        numbers(" ", run.micro_batch);
+        put(" ", run.micro_batch);
       });
     });
     io_.blocks(p.blocks, [&](auto& x) { instruction(x); });
   }
 
   void instruction(auto& x) {
-    const auto own_op = [&] {
-      const auto* compute = std::get_if<Compute>(&x.body);
-      return compute != nullptr ? compute->op : OpId();
-    };
-    program_text::instruction_form(
-        io_, x, [&] { body(x.body); }, own_op);
+    program_text::instruction_form<Compute>(io_, x, [&] { body(x.body); });
   }
 
  private:
-  // Texts and numbers in their order.
-  void numbers() {}
-  template <class T, class... Rest>
-  void numbers(T&& first, Rest&&... rest) {
-    if constexpr (std::is_convertible_v<T, std::string_view>) {
-      io_.text(first);
-    } else {
-      io_.number(first);
-    }
-    numbers(rest...);
+  template <class... Parts>
+  void put(Parts&&... parts) {
+    program_text::put_parts(io_, parts...);
   }
   void number_list(auto& list) {
     io_.list("[", ", ", "]", list, [&](auto& number) { io_.number(number); });
   }
-  void expect_index(size_t index, size_t found, std::string_view what) {
-    if constexpr (Io::kReads) {
-      if (found != index) io_.fail(fmt::format("expected {}{}", what, index));
-    }
-  }
-
   void group(size_t index, auto& group) {
-    size_t number = index;
-    numbers(number, " place ", group.place, " axes ");
-    expect_index(index, number, "group ");
+    program_text::index_form(io_, index, "group ", "");
+    put(" place ", group.place, " axes ");
     io_.list("[", ", ", "]", group.axes, [&](auto& axis) { io_.quoted(axis); });
     io_.text(" members ");
     number_list(group.members);
-    numbers(" index ", group.index);
+    put(" index ", group.index);
   }
 
   void buffer(size_t index, auto& buffer) {
-    numbers("%", buffer.id, " ");
-    expect_index(index, buffer.id.index(), "buffer %");
+    program_text::index_form(io_, index, "buffer ", "%");
+    io_.set(buffer.id, BufferId(index));
+    io_.text(" ");
     io_.quoted(buffer.name);
     io_.text(" of ");
     io_.tensor(buffer.tensor);
@@ -106,27 +88,27 @@ class ProgramForm {
     io_.named(buffer.tier, 3, tier_name, "tier");
     io_.text(" ");
     io_.named(buffer.lifetime, 4, lifetime_name, "lifetime");
-    numbers(" at ", buffer.offset);
-    if (io_.option(" slots ", buffer.slots > 1)) numbers(buffer.slots, " x ", buffer.slot_bytes);
+    put(" at ", buffer.offset);
+    if (io_.option(" slots ", buffer.slots > 1)) put(buffer.slots, " x ", buffer.slot_bytes);
     if (io_.option(" places ", buffer.places > 0)) io_.number(buffer.places);
   }
 
   void cache(auto& cache) {
     const auto buffers = [&](auto& list) {
-      io_.list("(", ", ", ")", list, [&](auto& id) { numbers("%", id); });
+      io_.list("(", ", ", ")", list, [&](auto& id) { put("%", id); });
     };
     buffers(cache.held);
     io_.text(" rests ");
     buffers(cache.rests);
-    numbers(" index %", cache.index, " rows ", cache.rows.begin, " size ", cache.rows.size,
-            " slots ", cache.slots, " places ", cache.places, " policy ");
+    put(" index %", cache.index, " rows ", cache.rows.begin, " size ", cache.rows.size, " slots ",
+        cache.slots, " places ", cache.places, " policy ");
     io_.quoted(cache.policy);
-    numbers(" window ", cache.window, " counted ", cache.counted);
+    put(" window ", cache.window, " counted ", cache.counted);
   }
 
   void home(auto& home) {
     region(home);
-    numbers(" %", home.buffer);
+    put(" %", home.buffer);
   }
   void region(auto& of) {
     io_.tensor(of.tensor);
@@ -134,7 +116,7 @@ class ProgramForm {
   }
 
   void view(auto& view) {
-    numbers("%", view.buffer);
+    put("%", view.buffer);
     const bool known = view.buffer.valid() && view.buffer.index() < program_.buffers.size();
     const auto whole = [&] { return Box::whole(program_.buffer(view.buffer).shape); };
     if (io_.next("[", !known || view.box != whole())) {
@@ -170,7 +152,7 @@ class ProgramForm {
       io_.text(" -> ");
       view(body.to);
     }) || io_.template alternative<Free>("free ", x, [&](auto& body) {
-      numbers("%", body.buffer);
+      put("%", body.buffer);
     }) || io_.template alternative<FetchRows>("fetch_rows #", x, [&](auto& body) {
       fetch(body);
     }) || io_.template alternative<ReleaseRows>("release_rows of ", x, [&](auto& body) {
@@ -194,13 +176,12 @@ class ProgramForm {
   }
 
   void issue(auto& issue) {
-    io_.number(issue.handle);
-    io_.text(" ");
+    put(issue.handle, " ");
     io_.named(issue.kind, kCollectiveKinds, collective_name, "collective");
     if (io_.option(" by ", issue.combiner.has_value())) io_.combiner(io_.value(issue.combiner));
     io_.text(" ");
     io_.dtype(issue.dtype);
-    numbers(" group ", issue.group);
+    put(" group ", issue.group);
     coding(issue.codec);
     view_if(" residual ", issue.residual);
     if (io_.option(" named ", issue.named.has_value())) named_rows(io_.value(issue.named));
@@ -218,7 +199,7 @@ class ProgramForm {
   void named_rows(auto& named) {
     io_.op(named.op);
     io_.list(" (", ", ", ")", named.ids, [&](auto& ids) { view(ids); });
-    numbers(" most ", named.most);
+    put(" most ", named.most);
     io_.list(" rows (", " ", ")", named.rows, [&](auto& rows) { io_.interval(rows); });
     if (io_.option(" counted ", !named.counted.empty())) number_list(named.counted);
   }
@@ -227,24 +208,19 @@ class ProgramForm {
   }
 
   void message(auto& message, std::string_view direction) {
-    numbers(message.handle, direction, message.peer, " tag ", message.tag, " ");
+    put(message.handle, direction, message.peer, " tag ", message.tag, " ");
     region(message);
     io_.text(" ");
     view(message.view);
   }
 
   void copy(auto& copy) {
-    if (io_.option("#", copy.handle >= 0)) numbers(copy.handle, " ");
-    region(copy);
-    io_.text(" ");
-    view(copy.from);
-    io_.text(" -> ");
-    program_text::copy_write_form(io_, copy.write);
-    view(copy.to);
+    program_text::copy_form(
+        io_, copy, [&] { region(copy); }, [&](auto& of) { view(of); });
   }
 
   void fetch(auto& fetch) {
-    numbers(fetch.handle, " cache ", fetch.cache);
+    put(fetch.handle, " cache ", fetch.cache);
     io_.set(fetch.ahead, io_.option(" ahead", fetch.ahead));
     io_.list(" (", ", ", ")", fetch.ids, [&](auto& ids) {
       region(ids);
@@ -252,7 +228,7 @@ class ProgramForm {
       io_.text(" ");
       view(io_.value(ids.view));
     });
-    numbers(" expect ", fetch.expected_in, " in ", fetch.expected_out, " out");
+    put(" expect ", fetch.expected_in, " in ", fetch.expected_out, " out");
   }
 
   Io& io_;

@@ -405,6 +405,29 @@ class Reader {
 
 // ---- forms that programs and place texts share
 
+// Handles texts and numbers in their order; what is no text is a number or an id.
+template <class Io, class... Parts>
+void put_parts(Io& io, Parts&&... parts) {
+  const auto put = [&io](auto& part) {
+    if constexpr (std::is_convertible_v<decltype(part), std::string_view>) {
+      io.text(part);
+    } else {
+      io.number(part);
+    }
+  };
+  (put(parts), ...);
+}
+
+// Handles the number of a line of its kind, as "%3": the lines are numbered from 0.
+template <class Io>
+void index_form(Io& io, size_t index, std::string_view kind, std::string_view before) {
+  size_t number = index;
+  put_parts(io, before, number);
+  if constexpr (Io::kReads) {
+    if (number != index) io.fail(fmt::format("expected {}{}{}", kind, before, index));
+  }
+}
+
 template <class Io>
 void write_form(Io& io, auto& write) {
   io.named(write, 3, write_name, "write");
@@ -428,11 +451,8 @@ void output_form(Io& io, auto& output, const View& view) {
   io.tensor(output.tensor);
   io.text(" ");
   view(output.view);
-  if (io.option(" term ", output.term != 0 || output.terms != 1)) {
-    io.number(output.term);
-    io.text(" of ");
-    io.number(output.terms);
-  }
+  if (io.option(" term ", output.term != 0 || output.terms != 1))
+    put_parts(io, output.term, " of ", output.terms);
 }
 
 template <class Io>
@@ -441,14 +461,27 @@ void wait_form(Io& io, auto& wait) {
   if (io.option(" lag ", wait.lag != 0)) io.number(wait.lag);
 }
 
-// A line of a block: in which runs it is executed, its body, and the op that it serves. body() is the
-// form of the body; own_op(), called after it, returns the op of a compute, else no op.
-template <class Io, class Body, class OwnOp>
-void instruction_form(Io& io, auto& instruction, const Body& body, const OwnOp& own_op) {
+// A copy: `what()` is the form of the tensor or region, `view()` that of a view.
+template <class Io, class What, class View>
+void copy_form(Io& io, auto& copy, const What& what, const View& view) {
+  if (io.option("#", copy.handle >= 0)) put_parts(io, copy.handle, " ");
+  what();
+  io.text(" ");
+  view(copy.from);
+  io.text(" -> ");
+  copy_write_form(io, copy.write);
+  view(copy.to);
+}
+
+// A line of a block: in which runs it is executed, its body by body(), and the op that it serves,
+// which is not written if it is the op of a ComputeT.
+template <class ComputeT, class Io, class Body>
+void instruction_form(Io& io, auto& instruction, const Body& body) {
   if (io.option("first ", instruction.when == When::kFirst)) io.set(instruction.when, When::kFirst);
   if (io.option("last ", instruction.when == When::kLast)) io.set(instruction.when, When::kLast);
   body();
-  const OpId own = own_op();
+  const auto* compute = std::get_if<ComputeT>(&instruction.body);
+  const OpId own = compute != nullptr ? compute->op : OpId();
   if (io.option(" for ", instruction.cause != own)) {
     io.op(instruction.cause);
   } else {
