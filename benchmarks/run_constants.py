@@ -117,11 +117,8 @@ def main():
     for values in ["", *tried]:
         for case in asked:
             key = f"{case[0]} {values}"
-            if key not in answers:
-                os.environ[VARIABLE] = values
-                answers[key] = run_planners.ask(program, case, "auto", options.seconds)
-                if options.answers:
-                    options.answers.write_text(json.dumps(answers, indent=1), encoding="utf-8")
+            os.environ[VARIABLE] = values
+            run_planners.remembered(answers, key, lambda case=case: run_planners.ask(program, case, "auto", options.seconds), options.answers)
             answer, plain = answers[key], answers[f"{case[0]} "]
             ratio = f"{answer['step_s'] / plain['step_s']:.5f}" if "step_s" in answer and "step_s" in plain else "-"
             print(f"{case[0]:20} {values:32} {answer.get('step_s', answer.get('failed'))} {ratio} ({answer['cpu_s']:.1f} s, "
@@ -130,11 +127,7 @@ def main():
     if options.values:
         print(" | ".join(cell({name: answers[f"{name} "] for name in names}, {name: answers[f"{name} {options.values}"] for name in names})))
         return 0
-    text = page(answers, known, names)
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(text, encoding="utf-8")
-    print(text)
+    run_planners.give(page(answers, known, names), options.out)
     return 0
 
 

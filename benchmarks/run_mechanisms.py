@@ -110,18 +110,10 @@ def main():
         names.append(question)
         for name in ["", *chosen]:
             key = f"{question} {name}"
-            if key not in answers:
-                os.environ["TESSERA_SEARCH_WITHOUT"] = name
-                answers[key] = ask()
-                if options.answers:
-                    options.answers.write_text(json.dumps(answers, indent=1), encoding="utf-8")
-            answer = answers[key]
+            os.environ["TESSERA_SEARCH_WITHOUT"] = name
+            answer = run_planners.remembered(answers, key, ask, options.answers)
             print(f"{question:22} {name:16} {answer.get('step_s', answer.get('failed'))} ({answer['cpu_s']:.1f} s)", flush=True)
-    text = page(answers, names, known)
-    if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(text, encoding="utf-8")
-    print(text)
+    run_planners.give(page(answers, names, known), options.out)
     return 0
 
 

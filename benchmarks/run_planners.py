@@ -154,6 +154,23 @@ def page(rows, names, command):
     return "\n".join(lines) + "\n"
 
 
+def remembered(answers, key, ask, file):
+    """The answer to a question: from `answers`, or by ask(), and then written to the file too (None: to none)."""
+    if key not in answers:
+        answers[key] = ask()
+        if file:
+            file.write_text(json.dumps(answers, indent=1), encoding="utf-8")
+    return answers[key]
+
+
+def give(text, out):
+    """Prints a page, and writes it to the file `out` (None: to none)."""
+    if out:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
+    print(text)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
