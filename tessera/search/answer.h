@@ -23,6 +23,7 @@ struct PlanCandidate {
   // Step time of the candidate's program. Unset if the program was not lowered, or was refused.
   std::optional<double> step_s;
   double need_bytes = 0;  // upper bound of the memory of the rank that needs the most
+  UsedDevices used;       // of the simulated program
   // Seconds for which a rank waits for exchanges between replicas (sums of gradients, gathers of
   // parameters in shards), of the rank that waits longest.
   double exposed_s = 0;
@@ -34,6 +35,14 @@ struct PlanCandidate {
   std::string refused;  // why the plan could not be lowered; empty: it was lowered
   std::string name() const { return call.empty() ? choice.str() : call; }
 };
+
+// Return the facts of a choice as a formula expects them, and those of a simulated candidate, as if
+// the plan fitted.
+PlanFacts expected(const PlanQuestion& question, const Choice& choice, const Estimate& estimate);
+PlanFacts facts_of(const PlanCandidate& simulated);
+// Return the merits of these, which say whether the plan fits.
+Merit expected_merit(const PlanQuestion& question, const PlanCandidate& candidate);
+Merit merit_of(const PlanQuestion& question, const PlanCandidate& simulated);
 
 // A row of neighbouring units of the model that are all cut, stored and recomputed in one
 // way (explain.h).
@@ -49,7 +58,7 @@ struct PlanBlock {
 
 struct PlanAnswer {
   std::vector<PlanCandidate> simulated;  // in the order in which they were tried
-  std::optional<size_t> best;            // index of the fastest candidate that fits
+  std::optional<size_t> best;            // index of the best candidate, if one fits
   std::string plan;                      // text of the best plan
   std::optional<Simulation> simulation;  // the simulation of the best plan
   // The candidates by formula that no other one beats in both time and memory, sorted by memory
@@ -64,6 +73,8 @@ struct PlanAnswer {
   int64_t folded_programs = 0;
   double limit_bytes = 0;  // memory that a device may use; 0: no limit
   std::string offloaded;   // name (offload.h) of the tensors that rest on the host; empty: none
+  // Set if the objective has a limit of time: the deadline, and the least step time of all plans.
+  double deadline_s = 0, fastest_s = 0;
   // The step time that no plan can beat (step_bound.h), and a text that says from which assumption
   // it follows.
   double bound_s = 0;
@@ -80,9 +91,11 @@ struct PlanAnswer {
   std::optional<PlanCandidate> with_twice_memory, with_twice_rates;
 };
 
-// Returns whether `a` is the better answer. An answer that fits is better than one that does not.
-// If both fit, the faster one is better. If neither fits, the one that needs less memory is better.
-bool is_better(const PlanAnswer& a, const PlanAnswer& b);
+// Returns whether `a` is the better answer to the question. An answer without a plan has the merit
+// of its smallest candidate.
+bool is_better(const PlanQuestion& question, const PlanAnswer& a, const PlanAnswer& b);
+// Returns the better answer. Appends the candidates of the other one to its own.
+PlanAnswer better_of(const PlanQuestion& question, PlanAnswer a, PlanAnswer b);
 
 struct Planner {
   std::string name, summary;
@@ -90,6 +103,8 @@ struct Planner {
   // The keys of PlanQuestion::fixed that this planner chooses although most planners leave them as
   // they are (check_own_keys() in planner.h).
   std::vector<std::string> chooses = {};
+  // Whether it answers questions with any objective, and not only for the least time.
+  bool has_objectives = false;
 };
 
 }  // namespace tessera

@@ -144,9 +144,10 @@ bool is_small(const PlanQuestion& question, const Fold& fold);
 // question's limit; 0: no limit.
 double memory_limit(const PlanQuestion& question);
 
-// Sorts the candidates by formula: first those that fit, the fastest first, then the others, the
-// one with the least memory first.
-std::vector<const PlanCandidate*> in_order(const std::vector<PlanCandidate>& ranked);
+// Sorts the candidates by their expected merit: first those that fit, the best first, then the
+// others, the one with the least memory first.
+std::vector<const PlanCandidate*> in_order(const PlanQuestion& question,
+                                           const std::vector<PlanCandidate>& ranked);
 
 // Returns the candidates that no other one beats in both time and memory by formula, in the order
 // of rising memory.

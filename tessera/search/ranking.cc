@@ -35,12 +35,6 @@ bool surely_fits(const Estimate& estimate) {
          estimate.memory_bytes <= (1 - kLittle) * estimate.capacity_bytes;
 }
 
-bool is_better_choice(const PlanCandidate& a, const PlanCandidate& b) {
-  if (a.estimate.fits() != b.estimate.fits()) return a.estimate.fits();
-  if (a.estimate.fits()) return a.estimate.step_s < b.estimate.step_s;
-  return a.estimate.memory_bytes < b.estimate.memory_bytes;
-}
-
 // Returns edits of a list: with one dim more, one dim less, or one dim at another position.
 std::vector<DimList> edited(const DimList& list, const std::vector<std::string>& dims) {
   std::vector<DimList> out;
@@ -81,6 +75,28 @@ std::vector<DimPair> around(const std::vector<DimPair>& pairs, const std::vector
   return out;
 }
 
+// Returns the numbers of devices that a search tries, each with the least number of replicas with
+// which it is tried.
+std::map<int64_t, int64_t> device_counts(const PlanQuestion& question) {
+  if (const int64_t fixed = fixed_number(question, "devices"); fixed > 0) return {{fixed, 1}};
+  const int64_t all = question.cluster->devices();
+  // Tries all devices and, in addition, any smaller number of devices on a small cluster, powers of
+  // two on a large one.
+  std::map<int64_t, int64_t> out = {{all, 1}};
+  for (int64_t n = 1; n < all; n = all <= kNodeDevices ? n + 1 : 2 * n) out.emplace(n, 1);
+  int64_t whole_parts = 0;
+  for (const ClusterPart& part : question.cluster->parts)
+    out.emplace(whole_parts += part.nodes * part.type.devices, 1);
+  // Also leaves some devices unused where that allows a larger number of replicas that divides
+  // the batch.
+  const int64_t most_replicas = std::gcd(all, question.batch);
+  for (const int64_t replicas : divisors_of(question.batch)) {
+    const int64_t used = replicas > all ? 0 : all / replicas * replicas;
+    if (replicas > most_replicas && used > all / 2) out.emplace(used, replicas);
+  }
+  return out;
+}
+
 }  // namespace
 
 Ranking::Ranking(const PlanQuestion& question, const Fold& fold, UnitPricer& pricer)
@@ -88,6 +104,7 @@ Ranking::Ranking(const PlanQuestion& question, const Fold& fold, UnitPricer& pri
       fold_(fold),
       is_small_(is_small(question, fold)),
       counts_(fold.counts()),
+      device_counts_(device_counts(question)),
       pricer_(pricer),
       estimator_(*question.cluster, question.options.style, fold.units,
                  question.memory_limit_bytes),
@@ -96,36 +113,14 @@ Ranking::Ranking(const PlanQuestion& question, const Fold& fold, UnitPricer& pri
 
 std::vector<Ranking::Shape> Ranking::shapes(bool rings) const {
   const int64_t all = question_.cluster->devices();
-  // Tries all devices and, in addition, any smaller number of devices on a small cluster, powers of
-  // two on a large one.
-  std::set<int64_t> counts = {all};
-  if (all <= kNodeDevices) {
-    for (int64_t n = 1; n < all; ++n) counts.insert(n);
-  } else {
-    for (int64_t n = 1; n < all; n *= 2) counts.insert(n);
-  }
-  int64_t whole_parts = 0;
-  for (const ClusterPart& part : question_.cluster->parts)
-    counts.insert(whole_parts += part.nodes * part.type.devices);
-  // Also leaves some devices unused where that allows a larger number of replicas that divides
-  // the batch.
-  const int64_t most_replicas = std::gcd(all, question_.batch);
-  // By number of devices: the least number of replicas with which it is tried.
-  std::map<int64_t, int64_t> least_replicas;
-  for (const int64_t replicas : divisors_of(question_.batch)) {
-    const int64_t used = replicas > all ? 0 : all / replicas * replicas;
-    if (replicas > most_replicas && used > all / 2 && !counts.contains(used))
-      least_replicas.emplace(used, replicas);
-  }
-  for (const auto& [used, replicas] : least_replicas) counts.insert(used);
-  if (fixed_number(question_, "devices") > 0) counts = {fixed_number(question_, "devices")};
   // Rings that are needed may use all devices, because a rank of a ring moves no more if the ring
   // is larger.
   const int64_t most = rings && needs_rings() ? all : most_inner();
   std::vector<Shape> out;
   // Shapes with many devices come first, so that choices that are far slower need not be ranked
   // in full.
-  for (const int64_t used : std::vector<int64_t>(counts.rbegin(), counts.rend())) {
+  for (auto count = device_counts_.rbegin(); count != device_counts_.rend(); ++count) {
+    const auto [used, least_replicas] = *count;
     if (used > all) continue;
     for (const int64_t stages : divisors_of(used)) {
       if (stages > static_cast<int64_t>(fold_.units.size()) || !allows(question_, "pp", stages))
@@ -134,9 +129,7 @@ std::vector<Ranking::Shape> Ranking::shapes(bool rings) const {
         const int64_t replicas = used / stages / inner;
         if (inner > most || replicas > question_.batch) continue;
         if (!allows(question_, "tp", inner) || !allows(question_, "dp", replicas)) continue;
-        const auto least = least_replicas.find(used);
-        if (least != least_replicas.end() && replicas < least->second && counts.size() > 1)
-          continue;
+        if (replicas < least_replicas) continue;
         out.push_back({stages, replicas, inner});
       }
     }
@@ -177,7 +170,7 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
   const auto [it, is_new] = priced_.try_emplace(key);
   if (!is_new) return it->second;
   const bool is_plain = recompute == "none";
-  if (inner > 1 && cuts_save_nothing_ && best_s_ > 0) return it->second;
+  if (inner > 1 && cuts_save_nothing_ && best_) return it->second;
   struct Growing {
     std::vector<ChoiceAxis> axes;
     int64_t least = 1;  // sequences
@@ -306,7 +299,7 @@ void Ranking::rank_schedules(Choice choice, const Space& space, const Inside& in
   for (const UnitPrices* prices : inside.by_kind)
     least_s = std::min(least_s, passes_s(*prices, counts_));
   least_s *= static_cast<double>(choice.micro_batches) / static_cast<double>(choice.stages);
-  const bool is_hopeless = !is_small_ && best_s_ > 0 && least_s > kFormulaErrs * best_s_;
+  const bool is_hopeless = !is_small_ && !may_be_best(least_s, choice.ranks());
   const std::string& first = space.schedules.front().name;
   for (const SpaceSchedule& schedule : schedules_of(space)) {
     if ((is_hopeless || choice.stages == 1) && schedule.name != first) continue;
@@ -322,16 +315,26 @@ void Ranking::rank_schedules(Choice choice, const Space& space, const Inside& in
   }
 }
 
-bool Ranking::is_beaten(const Estimate& estimate) const {
-  const auto larger = least_s_.upper_bound(estimate.memory_bytes);
-  return larger != least_s_.begin() && std::prev(larger)->second <= estimate.step_s;
+bool Ranking::is_beaten(const PlanCandidate& candidate) const {
+  const auto larger = unbeaten_.upper_bound(candidate.estimate.memory_bytes);
+  return larger != unbeaten_.begin() &&
+         std::prev(larger)->second <= question_.objective.merit(expected(
+                                          question_, candidate.choice, candidate.estimate));
 }
 
-void Ranking::note(const Estimate& estimate) {
-  if (is_beaten(estimate)) return;
-  const auto at = least_s_.insert_or_assign(estimate.memory_bytes, estimate.step_s).first;
+void Ranking::note(const PlanCandidate& candidate) {
+  if (is_beaten(candidate)) return;
+  const Merit merit =
+      question_.objective.merit(expected(question_, candidate.choice, candidate.estimate));
+  const auto at = unbeaten_.insert_or_assign(candidate.estimate.memory_bytes, merit).first;
   auto next = std::next(at);
-  while (next != least_s_.end() && next->second >= estimate.step_s) next = least_s_.erase(next);
+  while (next != unbeaten_.end() && next->second >= merit) next = unbeaten_.erase(next);
+}
+
+void Ranking::note_best(const PlanCandidate& candidate) {
+  if (!surely_fits(candidate.estimate)) return;
+  const Merit merit = expected_merit(question_, candidate);
+  if (is_best(merit)) best_ = merit;
 }
 
 void Ranking::rank_shards(Choice choice, const Inside& inside, bool is_hopeless,
@@ -356,13 +359,12 @@ void Ranking::rank_shards(Choice choice, const Inside& inside, bool is_hopeless,
       PlanCandidate candidate;
       candidate.estimate = estimator_.estimate(choice, inside.by_kind, inside.sequences);
       candidate.choice = choice;
-      const double step = candidate.estimate.step_s;
       // Not with several kinds of nodes, whose memories cannot be compared.
-      if (is_hopeless && estimator_.kinds().count() == 1 && is_beaten(candidate.estimate)) {
+      if (is_hopeless && estimator_.kinds().count() == 1 && is_beaten(candidate)) {
         ++left_out_;
         continue;
       }
-      if (surely_fits(candidate.estimate) && (best_s_ == 0 || step < best_s_)) best_s_ = step;
+      note_best(candidate);
       out.push_back(std::move(candidate));
       if (is_small_) rank_borders(choice, out);
     }
@@ -385,10 +387,9 @@ void Ranking::rank_shape(const Shape& shape, const Space& space, const std::stri
   for (const Inside& inside : priced(shape.inner, space, recompute, is_least)) {
     const int64_t micro_batch = inside.sequences * shape.replicas;
     if (question_.batch % micro_batch != 0) continue;
-    double& too_large_s = too_large_s_[axes_key(inside.axes, inside.sequences)]
-                              .try_emplace(shape, std::numeric_limits<double>::infinity())
-                              .first->second;
-    if (!is_least && !is_small_ && !may_be_best(too_large_s)) continue;
+    std::optional<Merit>& least =
+        at_no_memory_[axes_key(inside.axes, inside.sequences)][shape];
+    if (!is_least && !is_small_ && !(least && is_best(*least))) continue;
     Choice choice;
     choice.axes = {{"dp", shape.replicas, {"batch"}}};
     choice.axes.insert(choice.axes.end(), inside.axes.begin(), inside.axes.end());
@@ -402,9 +403,9 @@ void Ranking::rank_shape(const Shape& shape, const Space& space, const std::stri
     const size_t before = out.size();
     rank_schedules(choice, space, inside, out);
     for (size_t i = before; i < out.size(); ++i) {
-      const Estimate& estimate = out[i].estimate;
-      note(estimate);
-      if (!surely_fits(estimate)) too_large_s = std::min(too_large_s, estimate.step_s);
+      note(out[i]);
+      const Merit merit = at_no_memory(out[i]);
+      if (!least || merit < *least) least = merit;
     }
   }
 }
@@ -431,12 +432,12 @@ void Ranking::rank_halos(std::vector<PlanCandidate>& out) {
   // The ways to cut a stage that have halos, with micro-batches and recomputation.
   std::set<std::string> known;
   std::vector<PlanCandidate> found;
-  double least_s = 0;
-  for (const PlanCandidate* candidate : in_order(out)) {
+  std::optional<Merit> best;
+  for (const PlanCandidate* candidate : in_order(question_, out)) {
     const Choice& from = candidate->choice;
-    const double step_s = candidate->estimate.step_s;
-    if (least_s > 0 && step_s > kFormulaErrs * least_s) continue;
-    if (least_s == 0) least_s = step_s;
+    const PlanFacts facts = expected(question_, from, candidate->estimate);
+    if (best && question_.objective.merit(facts.scaled(1 / kFormulaErrs)) > *best) continue;
+    if (!best) best = question_.objective.merit(facts);
     std::string key = fmt::format("{} {}", from.micro_batches, from.recompute);
     for (const ChoiceAxis& axis : from.axes)
       key += fmt::format(" {}[{}]", axis.size, join(axis.dims, ","));
@@ -466,33 +467,36 @@ void Ranking::rank_shapes(Space& space, const std::vector<std::string>& levels,
   }
 }
 
-// Returns the fastest candidate of each of the fastest shapes, the fastest first. A candidate need
-// only nearly fit, because edits of its list may make it smaller. If the fastest candidate of a
-// shape has a list of one dim, also returns the fastest one with a longer list, because a list
+// Returns the best candidate of each of the best shapes, the best first. A candidate need only
+// nearly fit, because edits of its list may make it smaller. If the best candidate of a shape has a
+// list of one dim, also returns the best one with a longer list, because a list
 // {"batch"}, for example, is only another form of replicas.
 std::vector<PlanCandidate> Ranking::best_of_shapes(const std::vector<PlanCandidate>& ranked) const {
-  std::map<std::tuple<int64_t, int64_t, bool>, const PlanCandidate*> best;
+  using Ranked = std::pair<Merit, const PlanCandidate*>;
+  std::map<std::tuple<int64_t, int64_t, bool>, Ranked> best;
   for (const PlanCandidate& one : ranked) {
     const Estimate& estimate = one.estimate;
     const bool is_near =
         estimate.fits() || estimate.memory_bytes < kFormulaErrs * estimate.capacity_bytes;
     if (one.choice.axes.size() != 2 || one.choice.axes[1].size == 1 || !is_near) continue;
     const ChoiceAxis& inner = one.choice.axes[1];
-    const PlanCandidate*& now = best[{one.choice.stages, inner.size, inner.dims.size() == 1}];
-    if (now == nullptr || estimate.step_s < now->estimate.step_s) now = &one;
+    const Merit merit = question_.objective.merit(expected(question_, one.choice, estimate));
+    Ranked& now = best[{one.choice.stages, inner.size, inner.dims.size() == 1}];
+    if (now.second == nullptr || merit < now.first) now = {merit, &one};
   }
-  std::vector<PlanCandidate> out;
-  for (const auto& [key, candidate] : best) {
+  std::vector<Ranked> order;
+  for (const auto& [key, ranked] : best) {
     const auto& [stages, inner, cuts_one] = key;
     const auto other = best.find({stages, inner, !cuts_one});
-    const bool is_needless = cuts_one && other != best.end() &&
-                             other->second->estimate.step_s <= candidate->estimate.step_s;
-    if (!is_needless) out.push_back(*candidate);
+    const bool is_needless =
+        cuts_one && other != best.end() && other->second.first <= ranked.first;
+    if (!is_needless) order.push_back(ranked);
   }
-  std::stable_sort(out.begin(), out.end(), [](const PlanCandidate& a, const PlanCandidate& b) {
-    return a.estimate.step_s < b.estimate.step_s;
-  });
-  if (out.size() > kFew) out.resize(kFew);
+  std::ranges::stable_sort(order, {}, &Ranked::first);
+  std::vector<PlanCandidate> out;
+  for (const Ranked& ranked : order) {
+    if (out.size() < kFew) out.push_back(*ranked.second);
+  }
   return out;
 }
 
@@ -503,7 +507,7 @@ void Ranking::improve_lists(Space& space, const std::vector<std::string>& levels
   // Whether with_scopes() was called, which is done for one choice only.
   bool are_parts_tried = false;
   for (const PlanCandidate& best : best_of_shapes(out)) {
-    if (!is_small_ && best_s_ > 0 && best.estimate.step_s > kFormulaErrs * best_s_) continue;
+    if (!is_small_ && !may_be_best(best.estimate.step_s, best.choice.ranks())) continue;
     const ChoiceAxis& inner = best.choice.axes[1];
     const auto is_new = [&](const DimList& dims) {
       const std::string cuts = cuts_of(fold_.graph, inner_axes(inner.size, dims));
@@ -561,17 +565,21 @@ std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const 
         const size_t ranked_before = ranked.size();
         rank_schedules(choice, space, inside, ranked);
         if (level == from.choice.recompute) break;
-        // More recomputation saves memory and never time, so it is of no use if the best plan fits.
-        const bool may_win = std::any_of(
-            ranked.begin() + static_cast<std::ptrdiff_t>(ranked_before), ranked.end(),
-            [&](const auto& one) { return one.estimate.step_s < best.estimate.step_s; });
+        // More recomputation saves memory and never time.
+        const bool may_win =
+            std::any_of(ranked.begin() + static_cast<std::ptrdiff_t>(ranked_before), ranked.end(),
+                        [&](const auto& one) {
+                          return at_no_memory(one) < expected_merit(question_, best);
+                        });
         if (best.estimate.fits() && !may_win) break;
       }
       for (const PlanCandidate& one : ranked) {
-        if (!is_better_choice(one, best)) continue;
+        if (expected_merit(question_, one) >= expected_merit(question_, best)) continue;
         best = one;
         is_new = best.estimate.fits() != from.estimate.fits() ||
-                 best.estimate.step_s < kGain * from.estimate.step_s;
+                 question_.objective.merit(expected(question_, best.choice, best.estimate)) <
+                     question_.objective.merit(
+                         expected(question_, from.choice, from.estimate).scaled(kGain));
       }
     }
   }
@@ -595,22 +603,20 @@ void Ranking::recompute_units(const Space& space, std::vector<PlanCandidate>& ou
   for (const auto& [name, group] : groups) {
     if (!out[group.front()].estimate.fits()) order.push_back(&group);
   }
-  const auto least_s = [&](const std::vector<size_t>* group) {
-    return out[group->front()].estimate.step_s;
+  const auto merit = [&](const std::vector<size_t>* group) {
+    return at_no_memory(out[group->front()]);
   };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](const auto* a, const auto* b) { return least_s(a) < least_s(b); });
+  std::ranges::stable_sort(order, {}, merit);
   size_t refined = 0;
   for (const auto* group : order) {
-    if (refined == kMostPrograms / 4 || (best_s_ > 0 && least_s(group) >= best_s_)) break;
+    if (refined == kMostPrograms / 4 || !is_best(merit(group))) break;
     if (question_.stop && question_.stop()) return;
     ++refined;
     std::vector<Choice> levels;
     for (const size_t i : *group) levels.push_back(out[i].choice);
     auto candidate = with_own_recomputation(levels);
     if (!candidate) continue;
-    if (surely_fits(candidate->estimate) && (best_s_ == 0 || candidate->estimate.step_s < best_s_))
-      best_s_ = candidate->estimate.step_s;
+    note_best(*candidate);
     out.push_back(std::move(*candidate));
   }
 }
