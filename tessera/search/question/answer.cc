@@ -1,0 +1,54 @@
+#include "tessera/search/question/answer.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tessera {
+
+PlanFacts expected(const PlanQuestion& question, const Choice& choice, const Estimate& estimate) {
+  const RankDevices devices =
+      choice.device_order.empty() ? RankDevices() : RankDevices(choice.device_order);
+  return {estimate.step_s, estimate.memory_bytes,
+          question.objective.used(*question.cluster, choice.ranks(), devices)};
+}
+
+PlanFacts facts_of(const PlanCandidate& simulated) {
+  return {*simulated.step_s, simulated.need_bytes, simulated.used};
+}
+
+Merit expected_merit(const PlanQuestion& question, const PlanCandidate& candidate) {
+  PlanFacts facts = expected(question, candidate.choice, candidate.estimate);
+  facts.fits = candidate.estimate.fits();
+  return question.objective.merit(facts);
+}
+
+Merit merit_of(const PlanQuestion& question, const PlanCandidate& simulated) {
+  PlanFacts facts = facts_of(simulated);
+  facts.fits = simulated.fits;
+  return question.objective.merit(facts);
+}
+
+bool is_better(const PlanQuestion& question, const PlanAnswer& a, const PlanAnswer& b) {
+  const auto merit = [&](const PlanAnswer& answer) -> std::optional<Merit> {
+    if (answer.best) return merit_of(question, answer.simulated[*answer.best]);
+    std::optional<Merit> out;
+    for (const PlanCandidate& one : answer.simulated) {
+      if (!one.step_s) continue;
+      const Merit own = merit_of(question, one);
+      if (!out || own < *out) out = own;
+    }
+    return out;
+  };
+  const auto x = merit(a), y = merit(b);
+  return x && (!y || *x < *y);
+}
+
+PlanAnswer better_of(const PlanQuestion& question, PlanAnswer a, PlanAnswer b) {
+  if (is_better(question, b, a)) std::swap(a, b);
+  a.simulated.insert(a.simulated.end(), b.simulated.begin(), b.simulated.end());
+  a.estimated += b.estimated;
+  a.folded_programs += b.folded_programs;
+  return a;
+}
+
+}  // namespace tessera
