@@ -84,6 +84,7 @@ Result<PlanAnswer> find_with_outer_steps(const PlanQuestion& question, const Sit
                                        answer.simulated[*answer.best].name(), islands, every);
   TESSERA_TRY(const Plan of_site, parse_plan(answer.plan));
   TESSERA_TRY(Plan plan, with_outer_steps(of_site, *question.cluster, sites, every));
+  TESSERA_TRY(const RankDevices devices, rank_devices(plan));
   Compiler compiler;
   TESSERA_TRY(const auto model,
               compiler.model(question.model, inside.batch, storage_dtype(question.compute)));
@@ -95,7 +96,7 @@ Result<PlanAnswer> find_with_outer_steps(const PlanQuestion& question, const Sit
   candidate.call = name;
   candidate.step_s = simulation.step_time_s;
   candidate.used =
-      question.objective.used(*question.cluster, simulation.ranks, devices_of_plan);
+      question.objective.used(*question.cluster, simulation.ranks, devices);
   candidate.need_bytes = 0;
   for (const RankResult& role : simulation.roles)
     candidate.need_bytes = std::max(candidate.need_bytes, role.memory.high);
