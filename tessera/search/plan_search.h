@@ -90,7 +90,7 @@ class PlanSearch {
   // Returns why the plan of the choice cannot contain the part: the error of the first entry of the
   // part with which the plan is refused.
   Error why_not(const Choice& choice);
-  // When judge_pool() ends. kNoneIsFaster: when no candidate is expected to be faster. kOneFits: as
+  // When judge_pool() ends. kNoneIsFaster: when no candidate is expected to be better. kOneFits: as
   // soon as a program fits; the smallest candidates are then simulated first.
   enum class Until : uint8_t { kNoneIsFaster, kOneFits };
   // Simulates candidates of the pool until the answer has `most` programs, or `until` ends it.

@@ -81,7 +81,7 @@ struct PlanAnswer {
   std::string bound_of;
   // The plans that were left out because an internal invariant did not hold for them.
   BrokenInvariants broken;
-  std::string ended;  // why the search ended: "no other choice is expected to be faster", "stopped"
+  std::string ended;  // why the search ended: "no other choice is expected to be better", "stopped"
   // The best step time by formula if the devices had twice the memory.
   std::optional<double> with_twice_memory_s;
   // Set if PlanQuestion::explain is: the blocks of the best plan, the best candidate on a machine
