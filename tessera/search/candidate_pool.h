@@ -96,7 +96,7 @@ class CandidatePool {
     Estimate estimate;
     UsedDevices used;
     bool fits = false, is_refined = false;
-    Merit order;  // as expected; of the candidates that fit, the best is taken first
+    Merit order = {};  // as expected; of the candidates that fit, the best is taken first
     double work = 0;  // PlanCandidate::work if the candidate was put aside, else 0
     // Over the simulated choices that are most like this candidate: the number of respects in which
     // they are alike (alike_most), their number, and the sums of their logarithms. The ratios are

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 
+#include "tessera/base/infinity.h"
 #include "tessera/base/text.h"
 #include "tessera/search/choices/halo_choices.h"
 #include "tessera/search/constants.h"
@@ -382,6 +383,20 @@ void Ranking::rank_borders(const Choice& choice, std::vector<PlanCandidate>& out
   }
 }
 
+Choice Ranking::choice_of(const Shape& shape, const Inside& inside,
+                          const std::string& recompute) const {
+  Choice choice;
+  choice.axes = {{"dp", shape.replicas, {"batch"}}};
+  choice.axes.insert(choice.axes.end(), inside.axes.begin(), inside.axes.end());
+  choice.stages = shape.stages;
+  choice.micro_batches = question_.batch / (inside.sequences * shape.replicas);
+  choice.recompute = recompute;
+  choice.compute = question_.compute;
+  if (has_halos(fold_.graph, choice.axes)) choice.halos = halos_;
+  choice.transfers = fixed_transfers(question_);
+  return choice;
+}
+
 void Ranking::rank_shape(const Shape& shape, const Space& space, const std::string& recompute,
                          bool is_least, std::vector<PlanCandidate>& out) {
   for (const Inside& inside : priced(shape.inner, space, recompute, is_least)) {
@@ -390,15 +405,7 @@ void Ranking::rank_shape(const Shape& shape, const Space& space, const std::stri
     std::optional<Merit>& least =
         at_no_memory_[axes_key(inside.axes, inside.sequences)][shape];
     if (!is_least && !is_small_ && !(least && is_best(*least))) continue;
-    Choice choice;
-    choice.axes = {{"dp", shape.replicas, {"batch"}}};
-    choice.axes.insert(choice.axes.end(), inside.axes.begin(), inside.axes.end());
-    choice.stages = shape.stages;
-    choice.micro_batches = question_.batch / micro_batch;
-    choice.recompute = recompute;
-    choice.compute = question_.compute;
-    if (has_halos(fold_.graph, choice.axes)) choice.halos = halos_;
-    choice.transfers = fixed_transfers(question_);
+    const Choice choice = choice_of(shape, inside, recompute);
     if (!allows(question_, "micro_batches", choice.micro_batches)) continue;
     const size_t before = out.size();
     rank_schedules(choice, space, inside, out);
@@ -454,12 +461,60 @@ void Ranking::rank_halos(std::vector<PlanCandidate>& out) {
   std::move(found.begin(), found.end(), std::back_inserter(out));
 }
 
+std::optional<Merit> Ranking::promise(const Shape& shape, const Space& space,
+                                      const std::string& level) {
+  Inside best;
+  double least_s = 0;
+  for (std::vector<ChoiceAxis>& axes : axes_inside(shape.inner, space)) {
+    const int64_t sequences = over_batch(axes);
+    if (question_.batch % (sequences * shape.replicas) != 0) continue;
+    const auto prices = price_kinds({axes, sequences, level});
+    if (prices.empty()) continue;
+    const double each_s = passes_s(*prices.front(), counts_) / static_cast<double>(sequences);
+    if (!best.by_kind.empty() && each_s >= least_s) continue;
+    least_s = each_s;
+    best = {std::move(axes), sequences, prices};
+  }
+  std::optional<Merit> out;
+  if (best.by_kind.empty()) return out;
+  PlanCandidate one;
+  one.choice = choice_of(shape, best, level);
+  one.choice.schedule = space.schedules.front().name;
+  if (estimator_.schedule_of(one.choice) == nullptr) return out;
+  for (one.choice.sharded = 0; one.choice.sharded <= 3; ++one.choice.sharded) {
+    one.estimate = estimator_.estimate(one.choice, best.by_kind, best.sequences);
+    const Merit merit = expected_merit(question_, one);
+    if (!out || merit < *out) out = merit;
+  }
+  return out;
+}
+
+const std::vector<Ranking::Shape>& Ranking::promising_shapes(
+    const Space& space, const std::vector<std::string>& levels) {
+  const auto [known, is_new] = shapes_.try_emplace(space.has_rings());
+  if (!is_new) return known->second;
+  known->second = shapes(space.has_rings());
+  if (is_small_) return known->second;
+  std::map<Shape, Merit> promises;
+  for (const Shape& shape : known->second) {
+    Merit& best = promises[shape] = {true, true, kInfinity, kInfinity};
+    for (const std::string& level : {levels.front(), levels.back()}) {
+      const auto merit = promise(shape, space, level);
+      if (merit && *merit < best) best = *merit;
+      if (merit && !merit->lacks_memory) break;
+    }
+  }
+  std::ranges::stable_sort(known->second, {},
+                           [&](const Shape& shape) { return promises[shape]; });
+  return known->second;
+}
+
 void Ranking::rank_shapes(Space& space, const std::vector<std::string>& levels,
                           std::vector<PlanCandidate>& out, bool improves_early) {
   for (const std::string& level : levels) {
     const bool is_least = level == levels.front();
     if (question_.progress) question_.progress("ranking choices, recompute " + level);
-    for (const Shape& shape : shapes(space.has_rings())) {
+    for (const Shape& shape : promising_shapes(space, levels)) {
       if (question_.stop && question_.stop() && !out.empty()) return;
       rank_shape(shape, space, level, is_least, out);
     }
@@ -485,17 +540,17 @@ std::vector<PlanCandidate> Ranking::best_of_shapes(const std::vector<PlanCandida
     if (now.second == nullptr || merit < now.first) now = {merit, &one};
   }
   std::vector<Ranked> order;
-  for (const auto& [key, ranked] : best) {
+  for (const auto& [key, one] : best) {
     const auto& [stages, inner, cuts_one] = key;
     const auto other = best.find({stages, inner, !cuts_one});
     const bool is_needless =
-        cuts_one && other != best.end() && other->second.first <= ranked.first;
-    if (!is_needless) order.push_back(ranked);
+        cuts_one && other != best.end() && other->second.first <= one.first;
+    if (!is_needless) order.push_back(one);
   }
   std::ranges::stable_sort(order, {}, &Ranked::first);
   std::vector<PlanCandidate> out;
-  for (const Ranked& ranked : order) {
-    if (out.size() < kFew) out.push_back(*ranked.second);
+  for (const Ranked& one : order) {
+    if (out.size() < kFew) out.push_back(*one.second);
   }
   return out;
 }

@@ -97,6 +97,11 @@ class Ranking {
   // Returns all ways to divide the devices. `rings`: whether lists have rings. Axes with rings may
   // be larger than most_inner() if needs_rings().
   std::vector<Shape> shapes(bool rings) const;
+  // Returns the shapes of a space, those first whose fastest list makes the best plan by formula with
+  // the fewest sequences in a micro-batch. Bounds then leave out more of what follows.
+  const std::vector<Shape>& promising_shapes(const Space& space,
+                                             const std::vector<std::string>& levels);
+  std::optional<Merit> promise(const Shape& shape, const Space& space, const std::string& level);
   // Returns the most devices that axes inside a stage may have together; axes with rings may have
   // more if needs_rings().
   int64_t most_inner() const;
@@ -150,6 +155,7 @@ class Ranking {
   double least_work_s(double passes_s, int64_t inner, int64_t sequences) const;
   // Returns the merit of a choice as if it needed no memory.
   Merit at_no_memory(const PlanCandidate& candidate) const;
+  Choice choice_of(const Shape& shape, const Inside& inside, const std::string& recompute) const;
   // Adds the choices of one shape. `is_least`: whether `recompute` is the least level that the
   // question allows.
   void rank_shape(const Shape& shape, const Space& space, const std::string& recompute,
@@ -214,6 +220,7 @@ class Ranking {
   std::map<int64_t, double> uncut_s_;
   // The best at_no_memory() of the ranked choices, by axes_key(), then by shape.
   std::map<std::string, std::map<Shape, std::optional<Merit>>> at_no_memory_;
+  std::map<bool, std::vector<Shape>> shapes_;  // promising_shapes(), by whether there are rings
   // Axes whose edits were tried, or that resulted from them: size and cuts_of().
   std::set<std::string> edited_;
   bool plays_ = false;
