@@ -11,7 +11,6 @@
 #include "tessera/search/rank/ranking.h"
 
 namespace tessera {
-namespace {}  // namespace
 
 std::string Ranking::axes_key(const std::vector<ChoiceAxis>& axes, int64_t sequences) {
   std::string out = std::to_string(sequences);

@@ -10,7 +10,6 @@
 #include "tessera/search/rank/ranking.h"
 
 namespace tessera {
-namespace {}  // namespace
 
 // Tries each scoped entry (scoped_dims.h) by itself, and then all entries together that save time,
 // the best first. Together they mostly save more, because they concern different ops. Entries are
