@@ -284,8 +284,7 @@ void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer
     }
     if (question_.uses(Mechanism::kCorrections)) pool.learn(*next);
     const bool better =
-        next->fits &&
-        (!answer.best || merit_of(question_, *next) < merit_of(question_, *best()));
+        next->fits && (!answer.best || merit_of(question_, *next) < merit_of(question_, *best()));
     if (better) {
       answer.best = answer.simulated.size();
       judged_best_ = std::move(judged_last_);
@@ -338,8 +337,8 @@ void PlanSearch::edit_best(const EditsOf& edits_of, size_t most, size_t too_larg
     const PlanCandidate from = answer.simulated[*source];
     CandidatePool edits(question_, is_cheap ? question_.margin : 1, too_large, is_small_);
     edits.learn(from);
-    const Merit to_gain = question_.objective.merit(
-        expected(question_, from.choice, from.estimate).scaled(kGain));
+    const Merit to_gain =
+        question_.objective.merit(expected(question_, from.choice, from.estimate).scaled(kGain));
     for (PlanCandidate& edit : edits_of(from)) {
       const bool gains =
           question_.objective.merit(expected(question_, edit.choice, edit.estimate)) <= to_gain ||
@@ -458,8 +457,8 @@ Result<PlanAnswer> PlanSearch::answer(std::vector<PlanCandidate> ranked, const s
     std::optional<Merit> best;
     for (const PlanCandidate& candidate : ranked) {
       if (candidate.estimate.memory_bytes > 2 * candidate.estimate.capacity_bytes) continue;
-      const Merit merit = question_.objective.merit(
-          expected(question_, candidate.choice, candidate.estimate));
+      const Merit merit =
+          question_.objective.merit(expected(question_, candidate.choice, candidate.estimate));
       if (best && merit >= *best) continue;
       best = merit;
       answer.with_twice_memory_s = candidate.estimate.step_s;
@@ -535,46 +534,6 @@ size_t PlanSearch::programs_allowed() const {
   if (is_small_)
     return 8 * kMostPrograms / static_cast<size_t>(std::max<int64_t>(2, most_devices(question_)));
   return std::clamp(kSearchOps / forward_->ops().size(), kLeastPrograms, kMostPrograms);
-}
-
-double memory_limit(const PlanQuestion& question) {
-  double limit = 0;
-  for (const ClusterPart& part : question.cluster->parts) {
-    const auto memory = static_cast<double>(part.type.device.memory_bytes);
-    if (memory > 0) limit = limit > 0 ? std::min(limit, memory) : memory;
-  }
-  const auto asked = static_cast<double>(question.memory_limit_bytes);
-  if (asked > 0) limit = limit > 0 ? std::min(limit, asked) : asked;
-  return limit;
-}
-
-std::vector<const PlanCandidate*> in_order(const PlanQuestion& question,
-                                           const std::vector<PlanCandidate>& ranked) {
-  std::vector<std::pair<Merit, const PlanCandidate*>> sorted;
-  for (const PlanCandidate& candidate : ranked)
-    sorted.emplace_back(expected_merit(question, candidate), &candidate);
-  std::ranges::stable_sort(sorted, {}, &std::pair<Merit, const PlanCandidate*>::first);
-  std::vector<const PlanCandidate*> out;
-  for (const auto& [merit, candidate] : sorted) out.push_back(candidate);
-  return out;
-}
-
-std::vector<PlanCandidate> pareto_curve(const std::vector<PlanCandidate>& ranked) {
-  std::vector<const PlanCandidate*> order;
-  for (const PlanCandidate& candidate : ranked) order.push_back(&candidate);
-  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    if (a->estimate.memory_bytes != b->estimate.memory_bytes) {
-      return a->estimate.memory_bytes < b->estimate.memory_bytes;
-    }
-    return a->estimate.step_s < b->estimate.step_s;
-  });
-  std::vector<PlanCandidate> curve;
-  for (const PlanCandidate* candidate : order) {
-    if (curve.empty() || candidate->estimate.step_s < curve.back().estimate.step_s) {
-      curve.push_back(*candidate);
-    }
-  }
-  return curve;
 }
 
 }  // namespace tessera

@@ -140,17 +140,4 @@ class PlanSearch {
 // choices can be simulated.
 bool is_small(const PlanQuestion& question, const Fold& fold);
 
-// Returns the bytes that a device may hold: the least of the devices' memories and of the
-// question's limit; 0: no limit.
-double memory_limit(const PlanQuestion& question);
-
-// Sorts the candidates by their expected merit: first those that fit, the best first, then the
-// others, the one with the least memory first.
-std::vector<const PlanCandidate*> in_order(const PlanQuestion& question,
-                                           const std::vector<PlanCandidate>& ranked);
-
-// Returns the candidates that no other one beats in both time and memory by formula, in the order
-// of rising memory.
-std::vector<PlanCandidate> pareto_curve(const std::vector<PlanCandidate>& ranked);
-
 }  // namespace tessera

@@ -28,6 +28,35 @@ Merit merit_of(const PlanQuestion& question, const PlanCandidate& simulated) {
   return question.objective.merit(facts);
 }
 
+std::vector<const PlanCandidate*> in_order(const PlanQuestion& question,
+                                           const std::vector<PlanCandidate>& ranked) {
+  std::vector<std::pair<Merit, const PlanCandidate*>> sorted;
+  for (const PlanCandidate& candidate : ranked)
+    sorted.emplace_back(expected_merit(question, candidate), &candidate);
+  std::ranges::stable_sort(sorted, {}, &std::pair<Merit, const PlanCandidate*>::first);
+  std::vector<const PlanCandidate*> out;
+  for (const auto& [merit, candidate] : sorted) out.push_back(candidate);
+  return out;
+}
+
+std::vector<PlanCandidate> pareto_curve(const std::vector<PlanCandidate>& ranked) {
+  std::vector<const PlanCandidate*> order;
+  for (const PlanCandidate& candidate : ranked) order.push_back(&candidate);
+  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
+    if (a->estimate.memory_bytes != b->estimate.memory_bytes) {
+      return a->estimate.memory_bytes < b->estimate.memory_bytes;
+    }
+    return a->estimate.step_s < b->estimate.step_s;
+  });
+  std::vector<PlanCandidate> curve;
+  for (const PlanCandidate* candidate : order) {
+    if (curve.empty() || candidate->estimate.step_s < curve.back().estimate.step_s) {
+      curve.push_back(*candidate);
+    }
+  }
+  return curve;
+}
+
 bool is_better(const PlanQuestion& question, const PlanAnswer& a, const PlanAnswer& b) {
   const auto merit = [&](const PlanAnswer& answer) -> std::optional<Merit> {
     if (answer.best) return merit_of(question, answer.simulated[*answer.best]);

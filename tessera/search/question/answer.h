@@ -91,6 +91,15 @@ struct PlanAnswer {
   std::optional<PlanCandidate> with_twice_memory, with_twice_rates;
 };
 
+// Sorts the candidates by their expected merit: first those that fit, the best first, then the
+// others, the one with the least memory first.
+std::vector<const PlanCandidate*> in_order(const PlanQuestion& question,
+                                           const std::vector<PlanCandidate>& ranked);
+
+// Returns the candidates that no other one beats in both time and memory by formula, in the order
+// of rising memory.
+std::vector<PlanCandidate> pareto_curve(const std::vector<PlanCandidate>& ranked);
+
 // Returns whether `a` is the better answer to the question. An answer without a plan has the merit
 // of its smallest candidate.
 bool is_better(const PlanQuestion& question, const PlanAnswer& a, const PlanAnswer& b);

@@ -84,6 +84,10 @@ std::vector<std::string> texts_of(const PlanQuestion& question, const std::strin
 std::vector<int64_t> numbers_of(const PlanQuestion& question, const std::string& key,
                                 const std::vector<int64_t>& own);
 
+// Returns the bytes that a device may hold: the least of the devices' memories and of the
+// question's limit; 0: no limit.
+double memory_limit(const PlanQuestion& question);
+
 std::vector<int64_t> divisors_of(int64_t n);  // in rising order
 
 }  // namespace tessera

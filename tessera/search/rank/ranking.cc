@@ -24,13 +24,6 @@ namespace {
 // Chunks that are tried with a fixed schedule that the space lacks.
 const std::vector<int64_t> kChunks = {1, 2, 3, 4, 6, 8};
 
-// Returns the number of pieces into which the axes cut the batch.
-int64_t over_batch(const std::vector<ChoiceAxis>& axes) {
-  int64_t out = 1;
-  for (const ChoiceAxis& axis : axes) out *= has(axis.dims, "batch") ? axis.size : 1;
-  return out;
-}
-
 bool surely_fits(const Estimate& estimate) {
   return estimate.capacity_bytes <= 0 ||
          estimate.memory_bytes <= (1 - kLittle) * estimate.capacity_bytes;
@@ -53,13 +46,6 @@ std::vector<DimList> edited(const DimList& list, const std::vector<std::string>&
   return out;
 }
 
-// Returns the product of the sizes of all axes with rings; 1 if there are none.
-int64_t over_rings(const std::vector<ChoiceAxis>& axes) {
-  int64_t out = 1;
-  for (const ChoiceAxis& axis : axes) out *= has_rings(axis.dims) ? axis.size : 1;
-  return out;
-}
-
 // Returns pairs whose outer lists are the rings of `pairs` and whose inner lists are `lists`.
 // Leaves out pairs that exist already, and inner lists that cut the batch or have rings.
 std::vector<DimPair> around(const std::vector<DimPair>& pairs, const std::vector<DimList>& lists) {
@@ -72,28 +58,6 @@ std::vector<DimPair> around(const std::vector<DimPair>& pairs, const std::vector
                           std::find(out.begin(), out.end(), other) == out.end();
       if (is_new && !has(inner, "batch") && !has_rings(inner)) out.push_back(other);
     }
-  }
-  return out;
-}
-
-// Returns the numbers of devices that a search tries, each with the least number of replicas with
-// which it is tried.
-std::map<int64_t, int64_t> device_counts(const PlanQuestion& question) {
-  if (const int64_t fixed = fixed_number(question, "devices"); fixed > 0) return {{fixed, 1}};
-  const int64_t all = question.cluster->devices();
-  // Tries all devices and, in addition, any smaller number of devices on a small cluster, powers of
-  // two on a large one.
-  std::map<int64_t, int64_t> out = {{all, 1}};
-  for (int64_t n = 1; n < all; n = all <= kNodeDevices ? n + 1 : 2 * n) out.emplace(n, 1);
-  int64_t whole_parts = 0;
-  for (const ClusterPart& part : question.cluster->parts)
-    out.emplace(whole_parts += part.nodes * part.type.devices, 1);
-  // Also leaves some devices unused where that allows a larger number of replicas that divides
-  // the batch.
-  const int64_t most_replicas = std::gcd(all, question.batch);
-  for (const int64_t replicas : divisors_of(question.batch)) {
-    const int64_t used = replicas > all ? 0 : all / replicas * replicas;
-    if (replicas > most_replicas && used > all / 2) out.emplace(used, replicas);
   }
   return out;
 }
@@ -111,54 +75,6 @@ Ranking::Ranking(const PlanQuestion& question, const Fold& fold, UnitPricer& pri
                  question.memory_limit_bytes),
       limit_(memory_limit(question)),
       halos_(fixed_halos(question)) {}
-
-std::vector<Ranking::Shape> Ranking::shapes(bool rings) const {
-  const int64_t all = question_.cluster->devices();
-  // Rings that are needed may use all devices, because a rank of a ring moves no more if the ring
-  // is larger.
-  const int64_t most = rings && needs_rings() ? all : most_inner();
-  std::vector<Shape> out;
-  // Shapes with many devices come first, so that choices that are far slower need not be ranked
-  // in full.
-  for (auto count = device_counts_.rbegin(); count != device_counts_.rend(); ++count) {
-    const auto [used, least_replicas] = *count;
-    if (used > all) continue;
-    for (const int64_t stages : divisors_of(used)) {
-      if (stages > static_cast<int64_t>(fold_.units.size()) || !allows(question_, "pp", stages))
-        continue;
-      for (const int64_t inner : divisors_of(used / stages)) {
-        const int64_t replicas = used / stages / inner;
-        if (inner > most || replicas > question_.batch) continue;
-        if (!allows(question_, "tp", inner) || !allows(question_, "dp", replicas)) continue;
-        if (replicas < least_replicas) continue;
-        out.push_back({stages, replicas, inner});
-      }
-    }
-  }
-  return out;
-}
-
-std::vector<std::vector<ChoiceAxis>> Ranking::axes_inside(int64_t inner, const Space& space) const {
-  std::vector<std::vector<ChoiceAxis>> out;
-  if (inner == 1) {
-    if (!space.takes || space.takes({})) out.emplace_back();
-    return out;
-  }
-  for (const DimList& list : space.lists) out.push_back(inner_axes(inner, list));
-  const int64_t node = question_.cluster->type_of(0).devices;
-  for (const DimPair& pair : space.pairs) {
-    for (const int64_t neighbours : divisors_of(inner)) {
-      if (neighbours > 1 && neighbours < inner && neighbours <= node)
-        out.push_back(inner_axes(inner / neighbours, neighbours, pair));
-    }
-  }
-  std::erase_if(out, [&](const std::vector<ChoiceAxis>& axes) {
-    const int64_t ring = over_rings(axes);
-    return ring > (needs_rings() ? kNodeDevices * kNodeDevices : kNodeDevices) ||
-           (ring == 1 && inner > most_inner()) || (space.takes && !space.takes(axes));
-  });
-  return out;
-}
 
 const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& space,
                                                     const std::string& recompute, bool is_least) {
@@ -319,8 +235,8 @@ void Ranking::rank_schedules(Choice choice, const Space& space, const Inside& in
 bool Ranking::is_beaten(const PlanCandidate& candidate) const {
   const auto larger = unbeaten_.upper_bound(candidate.estimate.memory_bytes);
   return larger != unbeaten_.begin() &&
-         std::prev(larger)->second <= question_.objective.merit(expected(
-                                          question_, candidate.choice, candidate.estimate));
+         std::prev(larger)->second <=
+             question_.objective.merit(expected(question_, candidate.choice, candidate.estimate));
 }
 
 void Ranking::note(const PlanCandidate& candidate) {
@@ -383,27 +299,12 @@ void Ranking::rank_borders(const Choice& choice, std::vector<PlanCandidate>& out
   }
 }
 
-Choice Ranking::choice_of(const Shape& shape, const Inside& inside,
-                          const std::string& recompute) const {
-  Choice choice;
-  choice.axes = {{"dp", shape.replicas, {"batch"}}};
-  choice.axes.insert(choice.axes.end(), inside.axes.begin(), inside.axes.end());
-  choice.stages = shape.stages;
-  choice.micro_batches = question_.batch / (inside.sequences * shape.replicas);
-  choice.recompute = recompute;
-  choice.compute = question_.compute;
-  if (has_halos(fold_.graph, choice.axes)) choice.halos = halos_;
-  choice.transfers = fixed_transfers(question_);
-  return choice;
-}
-
 void Ranking::rank_shape(const Shape& shape, const Space& space, const std::string& recompute,
                          bool is_least, std::vector<PlanCandidate>& out) {
   for (const Inside& inside : priced(shape.inner, space, recompute, is_least)) {
     const int64_t micro_batch = inside.sequences * shape.replicas;
     if (question_.batch % micro_batch != 0) continue;
-    std::optional<Merit>& least =
-        at_no_memory_[axes_key(inside.axes, inside.sequences)][shape];
+    std::optional<Merit>& least = at_no_memory_[axes_key(inside.axes, inside.sequences)][shape];
     if (!is_least && !is_small_ && !(least && is_best(*least))) continue;
     const Choice choice = choice_of(shape, inside, recompute);
     if (!allows(question_, "micro_batches", choice.micro_batches)) continue;
@@ -461,67 +362,6 @@ void Ranking::rank_halos(std::vector<PlanCandidate>& out) {
   std::move(found.begin(), found.end(), std::back_inserter(out));
 }
 
-std::optional<Merit> Ranking::promise(const Shape& shape, const Space& space,
-                                      const std::string& level) {
-  Inside best;
-  double least_s = 0;
-  for (std::vector<ChoiceAxis>& axes : axes_inside(shape.inner, space)) {
-    const int64_t sequences = over_batch(axes);
-    if (question_.batch % (sequences * shape.replicas) != 0) continue;
-    const auto prices = price_kinds({axes, sequences, level});
-    if (prices.empty()) continue;
-    const double each_s = passes_s(*prices.front(), counts_) / static_cast<double>(sequences);
-    if (!best.by_kind.empty() && each_s >= least_s) continue;
-    least_s = each_s;
-    best = {std::move(axes), sequences, prices};
-  }
-  std::optional<Merit> out;
-  if (best.by_kind.empty()) return out;
-  PlanCandidate one;
-  one.choice = choice_of(shape, best, level);
-  one.choice.schedule = space.schedules.front().name;
-  if (estimator_.schedule_of(one.choice) == nullptr) return out;
-  for (one.choice.sharded = 0; one.choice.sharded <= 3; ++one.choice.sharded) {
-    one.estimate = estimator_.estimate(one.choice, best.by_kind, best.sequences);
-    const Merit merit = expected_merit(question_, one);
-    if (!out || merit < *out) out = merit;
-  }
-  return out;
-}
-
-const std::vector<Ranking::Shape>& Ranking::promising_shapes(
-    const Space& space, const std::vector<std::string>& levels) {
-  const auto [known, is_new] = shapes_.try_emplace(space.has_rings());
-  if (!is_new) return known->second;
-  known->second = shapes(space.has_rings());
-  if (is_small_) return known->second;
-  std::map<Shape, Merit> promises;
-  for (const Shape& shape : known->second) {
-    Merit& best = promises[shape] = {true, true, kInfinity, kInfinity};
-    for (const std::string& level : {levels.front(), levels.back()}) {
-      const auto merit = promise(shape, space, level);
-      if (merit && *merit < best) best = *merit;
-      if (merit && !merit->lacks_memory) break;
-    }
-  }
-  std::ranges::stable_sort(known->second, {},
-                           [&](const Shape& shape) { return promises[shape]; });
-  return known->second;
-}
-
-void Ranking::rank_shapes(Space& space, const std::vector<std::string>& levels,
-                          std::vector<PlanCandidate>& out, bool improves_early) {
-  for (const std::string& level : levels) {
-    const bool is_least = level == levels.front();
-    if (question_.progress) question_.progress("ranking choices, recompute " + level);
-    for (const Shape& shape : promising_shapes(space, levels)) {
-      if (question_.stop && question_.stop() && !out.empty()) return;
-      rank_shape(shape, space, level, is_least, out);
-    }
-    if (improves_early && is_least) improve_lists(space, {level}, out);
-  }
-}
-
 // Returns the best candidate of each of the best shapes, the best first. A candidate need only
 // nearly fit, because edits of its list may make it smaller. If the best candidate of a shape has a
 // list of one dim, also returns the best one with a longer list, because a list
@@ -543,8 +383,7 @@ std::vector<PlanCandidate> Ranking::best_of_shapes(const std::vector<PlanCandida
   for (const auto& [key, one] : best) {
     const auto& [stages, inner, cuts_one] = key;
     const auto other = best.find({stages, inner, !cuts_one});
-    const bool is_needless =
-        cuts_one && other != best.end() && other->second.first <= one.first;
+    const bool is_needless = cuts_one && other != best.end() && other->second.first <= one.first;
     if (!is_needless) order.push_back(one);
   }
   std::ranges::stable_sort(order, {}, &Ranked::first);
@@ -621,11 +460,9 @@ std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const 
         rank_schedules(choice, space, inside, ranked);
         if (level == from.choice.recompute) break;
         // More recomputation saves memory and never time.
-        const bool may_win =
-            std::any_of(ranked.begin() + static_cast<std::ptrdiff_t>(ranked_before), ranked.end(),
-                        [&](const auto& one) {
-                          return at_no_memory(one) < expected_merit(question_, best);
-                        });
+        const bool may_win = std::any_of(
+            ranked.begin() + static_cast<std::ptrdiff_t>(ranked_before), ranked.end(),
+            [&](const auto& one) { return at_no_memory(one) < expected_merit(question_, best); });
         if (best.estimate.fits() && !may_win) break;
       }
       for (const PlanCandidate& one : ranked) {
@@ -640,100 +477,6 @@ std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const 
   }
   if (best.choice.axes[1].dims == start.choice.axes[1].dims) return {};
   return best.choice.axes[1].dims;
-}
-
-void Ranking::recompute_units(const Space& space, std::vector<PlanCandidate>& out) {
-  if (!question_.uses(Mechanism::kPartition)) return;
-  // Needs one kind of nodes, because partition() takes one time for a unit, whatever its stage.
-  if (limit_ <= 0 || !space.own_units || estimator_.kinds().count() > 1) return;
-  // Groups of choices that differ in recomputation alone, each in the order of the levels.
-  std::map<std::string, std::vector<size_t>> groups;
-  for (size_t i = 0; i < out.size(); ++i) {
-    Choice plain = out[i].choice;
-    if (plain.chunks > 1) continue;
-    plain.recompute = space.recompute.front();
-    groups[plain.str()].push_back(i);
-  }
-  std::vector<const std::vector<size_t>*> order;
-  for (const auto& [name, group] : groups) {
-    if (!out[group.front()].estimate.fits()) order.push_back(&group);
-  }
-  const auto merit = [&](const std::vector<size_t>* group) {
-    return at_no_memory(out[group->front()]);
-  };
-  std::ranges::stable_sort(order, {}, merit);
-  size_t refined = 0;
-  for (const auto* group : order) {
-    if (refined == kMostPrograms / 4 || !is_best(merit(group))) break;
-    if (question_.stop && question_.stop()) return;
-    ++refined;
-    std::vector<Choice> levels;
-    for (const size_t i : *group) levels.push_back(out[i].choice);
-    auto candidate = with_own_recomputation(levels);
-    if (!candidate) continue;
-    note_best(*candidate);
-    out.push_back(std::move(*candidate));
-  }
-}
-
-// Returns the choice with a level of recomputation for each unit, or nothing if no such choice
-// fits. `levels`: the choice with each level of recomputation, the least first.
-std::optional<PlanCandidate> Ranking::with_own_recomputation(const std::vector<Choice>& levels) {
-  const Choice& plain = levels.front();
-  const int64_t replicas = plain.axes.front().size;
-  UnitQuestion asked = unit_question(plain, question_.batch);
-  std::vector<const UnitPrices*> prices;
-  PartitionProblem problem;
-  double gathered = 0;
-  for (const Choice& level : levels) {
-    asked.recompute = level.recompute;
-    asked.on = &estimator_.kinds().cluster(0);
-    const auto found = pricer_.price(asked);
-    if (!found) return {};
-    prices.push_back(*found);
-    PartitionLevel priced;
-    priced.alive_bytes = (*found)->transient_bytes;
-    for (const FoldUnit& unit : fold_.units) {
-      const UnitPrice& price = (*found)->units[static_cast<size_t>(unit.stand_in)];
-      priced.time_s.push_back(price.forward_s + price.backward_s);
-      priced.activation_bytes.push_back(price.activation_bytes);
-      if (problem.levels.empty()) {
-        problem.resting_bytes.push_back(resting_bytes(price, plain, plain.sharded, replicas));
-        gathered = std::max(gathered, 2 * price.parameter_bytes);
-      }
-    }
-    problem.levels.push_back(std::move(priced));
-  }
-  problem.capacity_bytes = limit_ - overhead_beside(*prices.front(), limit_) -
-                           estimator_.connections_bytes(plain) -
-                           (plain.sharded >= 3 ? gathered : 0);
-  if (problem.capacity_bytes <= 0) return {};
-  const ScheduleFacts* schedule = estimator_.schedule_of(plain);
-  if (schedule == nullptr) return {};
-  problem.in_flight = schedule->held;
-  problem.micro_batches = static_cast<double>(plain.micro_batches);
-  problem.bubble = plain.stages > 1 ? schedule->bubble / static_cast<double>(plain.stages - 1) : 0;
-  const auto found = partition(problem);
-  if (!found) return {};
-
-  PlanCandidate out;
-  out.choice = plain;
-  out.choice.cuts = plain.stages > 1 ? found->cuts : std::vector<size_t>{};
-  std::vector<const UnitPrices*> by_unit;
-  for (const size_t level : found->level) by_unit.push_back(prices[level]);
-  const bool same = std::all_of(found->level.begin(), found->level.end(),
-                                [&](size_t level) { return level == found->level.front(); });
-  if (same) {
-    out.choice.recompute = levels[found->level.front()].recompute;
-  } else {
-    for (const size_t level : found->level) {
-      UnitChoice own;
-      if (level > 0) own.recompute = levels[level].recompute;
-      out.choice.units.push_back(own);
-    }
-  }
-  out.estimate = estimator_.estimate_units(out.choice, by_unit, asked.sequences * replicas);
-  return out;
 }
 
 bool Ranking::estimate_own(PlanCandidate& candidate) {

@@ -41,6 +41,10 @@ struct Space {
   bool has_rings() const;  // whether some list has a ring ("seq~kv")
 };
 
+// Returns the numbers of devices that a search tries, each with the least number of replicas with
+// which it is tried.
+std::map<int64_t, int64_t> device_counts(const PlanQuestion& question);
+
 class Ranking {
  public:
   // Makes a ranking. All arguments outlive it.
@@ -76,9 +80,8 @@ class Ranking {
   int64_t left_out() const { return left_out_; }
 
  private:
-  // Returns the edits of edits(), estimated with or without simulated schedules as the estimator
-  // is set.
-  std::vector<PlanCandidate> edits_of(const PlanCandidate& candidate, const Space& space);
+  // Returns the choice with other numbers of chunks, whose stages are balanced anew.
+  std::vector<Choice> chunk_edits(const Choice& from);
   // Returns whether one device needs hardly more time for many sequences than for `least`
   // sequences, and has far more memory than the many sequences need. `least`: of the
   // smallest micro-batch.
@@ -97,11 +100,15 @@ class Ranking {
   // Returns all ways to divide the devices. `rings`: whether lists have rings. Axes with rings may
   // be larger than most_inner() if needs_rings().
   std::vector<Shape> shapes(bool rings) const;
-  // Returns the shapes of a space, those first whose fastest list makes the best plan by formula with
-  // the fewest sequences in a micro-batch. Bounds then leave out more of what follows.
+  // Returns the shapes of a space, those first of which a sample is the best by formula. Samples have
+  // the fewest sequences in a micro-batch, the list that is the fastest with these, the first
+  // schedule, and the least and the most recomputation. Adds them to `out`, so that a search that is
+  // stopped knows a choice of each shape.
   const std::vector<Shape>& promising_shapes(const Space& space,
-                                             const std::vector<std::string>& levels);
-  std::optional<Merit> promise(const Shape& shape, const Space& space, const std::string& level);
+                                             const std::vector<std::string>& levels,
+                                             std::vector<PlanCandidate>& out);
+  std::optional<PlanCandidate> sample_of(const Shape& shape, const Space& space,
+                                         const std::string& level);
   // Returns the most devices that axes inside a stage may have together; axes with rings may have
   // more if needs_rings().
   int64_t most_inner() const;
@@ -191,7 +198,8 @@ class Ranking {
   std::optional<DimList> with_scopes(const PlanCandidate& start, std::optional<DimList> improved,
                                      const Space& space);
   std::vector<PlanCandidate> best_of_shapes(const std::vector<PlanCandidate>& ranked) const;
-  // Adds the choices of all shapes. `improves_early`: whether to call improve_lists() after the
+  // Adds the choices of all shapes, those of the most promising ones with all levels of
+  // recomputation first. `improves_early`: whether to call improve_lists() after the
   // first level of recomputation, so that further levels are ranked for the better lists, too.
   void rank_shapes(Space& space, const std::vector<std::string>& levels,
                    std::vector<PlanCandidate>& out, bool improves_early);
@@ -227,8 +235,8 @@ class Ranking {
   // Whether kernels are so small that neither fewer sequences nor cuts save time, and memory
   // suffices for all sequences.
   bool cuts_save_nothing_ = false;
-  double limit_;       // of a device's memory; 0: none
-  HaloChoice halos_;   // what the question fixes
+  double limit_;               // of a device's memory; 0: none
+  HaloChoice halos_;           // what the question fixes
   std::optional<Merit> best_;  // of the choices that surely fit by formula
   // The ranked choices that no other one beats in both merit and memory: their merits, by memory.
   std::map<double, Merit> unbeaten_;
