@@ -34,6 +34,12 @@ std::map<int64_t, int64_t> device_counts(const PlanQuestion& question) {
   int64_t whole_parts = 0;
   for (const ClusterPart& part : question.cluster->parts)
     out.emplace(whole_parts += part.nodes * part.type.devices, 1);
+  // Where fewer devices are better in themselves, also tries each number of nodes of a small cluster,
+  // and multiples of an eighth of a large one.
+  const NodeType& node = question.cluster->type_of(0);
+  const int64_t some = node.devices * std::max<int64_t>(1, all / node.devices / kNodeDevices);
+  for (int64_t n = some; question.objective.counts_devices() && n < all; n += some)
+    out.emplace(n, 1);
   // Also leaves some devices unused where that allows a larger number of replicas that divides
   // the batch.
   const int64_t most_replicas = std::gcd(all, question.batch);
@@ -145,7 +151,7 @@ const std::vector<Ranking::Shape>& Ranking::promising_shapes(const Space& space,
   const auto [known, is_new] = shapes_.try_emplace(space.has_rings());
   if (!is_new) return known->second;
   known->second = shapes(space.has_rings());
-  if (is_small_) return known->second;
+  if (is_small_ || cuts_save_nothing_) return known->second;
   std::map<Shape, Merit> best;
   for (const Shape& shape : known->second) {
     Merit& own = best[shape] = {true, true, kInfinity, kInfinity};
