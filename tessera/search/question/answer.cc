@@ -7,7 +7,7 @@ namespace tessera {
 
 PlanFacts expected(const PlanQuestion& question, const Choice& choice, const Estimate& estimate) {
   const RankDevices devices =
-      choice.device_order.empty() ? RankDevices() : RankDevices(choice.device_order);
+      choice.device_order.empty() ? RankDevices() : RankDevices(choice.device_order.list());
   return {estimate.step_s, estimate.memory_bytes,
           question.objective.used(*question.cluster, choice.ranks(), devices)};
 }

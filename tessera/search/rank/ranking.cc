@@ -454,7 +454,7 @@ std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const 
         inside.by_kind = price_kinds(std::move(asked));
         if (inside.by_kind.empty()) break;
         Choice choice = from.choice;
-        choice.axes[1].dims = list;
+        choice.axes.own()[1].dims = list;
         choice.recompute = level;
         const size_t ranked_before = ranked.size();
         rank_schedules(choice, space, inside, ranked);

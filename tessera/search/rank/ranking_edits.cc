@@ -25,11 +25,11 @@ std::vector<Choice> border_edits(const Choice& from, size_t units) {
     for (size_t by = 1; by <= kFew; ++by) {
       Choice edit = from;
       if (from.cuts[s] + by < end) {
-        edit.cuts[s] = from.cuts[s] + by;
+        edit.cuts.set(s, from.cuts[s] + by);
         out.push_back(edit);
       }
       if (from.cuts[s] > from.cuts[s - 1] + by) {
-        edit.cuts[s] = from.cuts[s] - by;
+        edit.cuts.set(s, from.cuts[s] - by);
         out.push_back(edit);
       }
     }
@@ -69,8 +69,8 @@ std::vector<Choice> recompute_edits(const Choice& from, const std::vector<FoldUn
         if (level == levels.end() || units[u].run < 0) continue;
         const auto next = level - levels.begin() + step;
         if (next < 0 || next >= std::ssize(levels)) continue;
-        edit.units.resize(units.size());
-        edit.units[u].recompute = levels[static_cast<size_t>(next)];
+        edit.units.own().resize(units.size());
+        edit.units.own()[u].recompute = levels[static_cast<size_t>(next)];
         if (std::has_single_bit(++changed)) out.push_back(edit);
       }
     }

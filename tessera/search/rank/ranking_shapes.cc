@@ -102,7 +102,7 @@ Choice Ranking::choice_of(const Shape& shape, const Inside& inside,
                           const std::string& recompute) const {
   Choice choice;
   choice.axes = {{"dp", shape.replicas, {"batch"}}};
-  choice.axes.insert(choice.axes.end(), inside.axes.begin(), inside.axes.end());
+  for (const ChoiceAxis& axis : inside.axes) choice.axes.push_back(axis);
   choice.stages = shape.stages;
   choice.micro_batches = question_.batch / (inside.sequences * shape.replicas);
   choice.recompute = recompute;
