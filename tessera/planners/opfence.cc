@@ -321,10 +321,9 @@ class FencePlanning {
       candidate.call = candidate.choice.str() + " with topk on slow borders (lossy)";
       search_.judge_plan(plan, candidate);
       const PlanQuestion& question = search_.question();
-      const bool wins =
-          candidate.step_s && candidate.fits &&
-          (!answer.best || merit_of(question, candidate) <
-                               merit_of(question, answer.simulated[*answer.best]));
+      const bool wins = candidate.step_s && candidate.fits &&
+                        (!answer.best || merit_of(question, candidate) <
+                                             merit_of(question, answer.simulated[*answer.best]));
       answer.simulated.push_back(std::move(candidate));
       if (!wins) continue;
       answer.best = answer.simulated.size() - 1;

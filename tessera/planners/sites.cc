@@ -95,8 +95,7 @@ Result<PlanAnswer> find_with_outer_steps(const PlanQuestion& question, const Sit
   PlanCandidate candidate = answer.simulated[*answer.best];
   candidate.call = name;
   candidate.step_s = simulation.step_time_s;
-  candidate.used =
-      question.objective.used(*question.cluster, simulation.ranks, devices);
+  candidate.used = question.objective.used(*question.cluster, simulation.ranks, devices);
   candidate.need_bytes = 0;
   for (const RankResult& role : simulation.roles)
     candidate.need_bytes = std::max(candidate.need_bytes, role.memory.high);

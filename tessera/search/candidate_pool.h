@@ -97,7 +97,7 @@ class CandidatePool {
     UsedDevices used;
     bool fits = false, is_refined = false;
     Merit order = {};  // as expected; of the candidates that fit, the best is taken first
-    double work = 0;  // PlanCandidate::work if the candidate was put aside, else 0
+    double work = 0;   // PlanCandidate::work if the candidate was put aside, else 0
     // Over the simulated choices that are most like this candidate: the number of respects in which
     // they are alike (alike_most), their number, and the sums of their logarithms. The ratios are
     // what the candidate's estimates are multiplied by: the mean ratio of program to estimate,

@@ -171,7 +171,8 @@ TEST(CandidatePool, WhatDoesNotFitIsTakenAFewTimesOnly) {
     pool.add(std::move(one));
   }
   std::vector<int64_t> taken;
-  while (auto next = pool.take(nullptr, Care::kNarrow, kInfinity)) taken.push_back(next->choice.stages);
+  while (auto next = pool.take(nullptr, Care::kNarrow, kInfinity))
+    taken.push_back(next->choice.stages);
   EXPECT_EQ(taken, (std::vector<int64_t>{1, 2})) << "the smallest first";
 }
 

@@ -85,7 +85,8 @@ Result<PlanAnswer> find_with_tables(const PlanQuestion& question) {
   auto plain = find_in_space(question, whole_space);
   if (!question.uses(Mechanism::kTables) || !may_spread_tables(question)) return plain;
   auto spread = plan_tables(question, "auto");
-  return spread && spread->best && (!plain || is_better(question, *spread, *plain)) ? spread : plain;
+  return spread && spread->best && (!plain || is_better(question, *spread, *plain)) ? spread
+                                                                                    : plain;
 }
 
 // Answers as the planner megatron_grid. It simulates more programs than other planners, because a
@@ -144,8 +145,8 @@ Result<PlanAnswer> find_by_objective(PlanQuestion question, const Planner& plann
   const double fastest_s = *first.simulated[*first.best].step_s;
   question.objective.deadline_s = std::exchange(question.objective.within, 0) * fastest_s;
   auto second = find_by_objective(question, planner);
-  PlanAnswer out = second ? better_of(question, *std::move(second), std::move(first))
-                          : std::move(first);
+  PlanAnswer out =
+      second ? better_of(question, *std::move(second), std::move(first)) : std::move(first);
   out.fastest_s = fastest_s;
   out.deadline_s = question.objective.deadline_s;
   return out;
@@ -158,9 +159,9 @@ std::string cost_line(const PlanAnswer& answer, const PlanQuestion& question) {
   std::vector<std::string> parts;
   if (best.used.usd_an_hour > 0) {
     const double usd = usd_a_step(*best.step_s, best.used);
-    parts.push_back(fmt::format("{:.4g} USD a step, {:.4g} USD for 1000 sequences, {:.4g} USD an hour",
-                                usd, usd * 1000 / static_cast<double>(question.batch),
-                                best.used.usd_an_hour));
+    parts.push_back(
+        fmt::format("{:.4g} USD a step, {:.4g} USD for 1000 sequences, {:.4g} USD an hour", usd,
+                    usd * 1000 / static_cast<double>(question.batch), best.used.usd_an_hour));
   }
   if (answer.deadline_s > 0) {
     parts.push_back(fmt::format("a step of at most {}", time_text(answer.deadline_s)) +

@@ -59,9 +59,8 @@ void expect_best(const Instance& instance, size_t evaluations, double allowed) {
   const PlanCandidate few = answer_to(question, Goal::kDevices, deadline_s);
   EXPECT_LE(*few.step_s, deadline_s);
   EXPECT_LE(static_cast<double>(few.used.count),
-            allowed * least_of(instance, deadline_s, [](const auto& plan) {
-              return static_cast<double>(plan.devices);
-            }))
+            allowed * least_of(instance, deadline_s,
+                               [](const auto& plan) { return static_cast<double>(plan.devices); }))
       << instance.str();
   EXPECT_LE(*few.step_s, allowed * least_of(instance, deadline_s,
                                             [&](const auto& plan) {
@@ -140,9 +139,10 @@ TEST(Objectives, APlannerThatLooksForTheLeastTimeSaysSo) {
   question.objective.goal = Goal::kMemory;
   const auto answer = find_plan(question, "galvatron", all_planners());
   ASSERT_FALSE(answer);
-  EXPECT_EQ(answer.error().message,
-            "plan: --objective memory: expected --planner auto or megatron_grid, found 'galvatron', "
-            "which looks for the least time");
+  EXPECT_EQ(
+      answer.error().message,
+      "plan: --objective memory: expected --planner auto or megatron_grid, found 'galvatron', "
+      "which looks for the least time");
 }
 
 }  // namespace

@@ -224,10 +224,14 @@ Json blocks_json(const PlanAnswer& answer) {
 // Returns the keys with which every answer begins.
 Json head_json(const PlanQuestion& question, const PlanOptions& options, const Pricing& pricing,
                bool found) {
-  return {{"model", options.subject},          {"cluster", options.cluster},
-          {"batch", question.batch},           {"planner", options.planner},
-          {"style", to_string(pricing.style)}, {"precision", pricing.precision},
-          {"priced_with", pricing.said},       {"objective", options.objective.goal},
+  return {{"model", options.subject},
+          {"cluster", options.cluster},
+          {"batch", question.batch},
+          {"planner", options.planner},
+          {"style", to_string(pricing.style)},
+          {"precision", pricing.precision},
+          {"priced_with", pricing.said},
+          {"objective", options.objective.goal},
           {"found", found}};
 }
 
@@ -440,9 +444,10 @@ void add_plan(Commands& commands) {
       "Memory of a device that the plan may use, as 40GB or 90% (default: 95% on equal GPUs, all "
       "of it elsewhere)");
   command
-      .option("--objective", options->objective.goal,
-              "What the plan makes as small as can be: time of a step; money of a step, by --price; "
-              "devices that are used; memory of the device that needs the most")
+      .option(
+          "--objective", options->objective.goal,
+          "What the plan makes as small as can be: time of a step; money of a step, by --price; "
+          "devices that are used; memory of the device that needs the most")
       .one_of(goal_names());
   command
       .option("--price", options->objective.prices,

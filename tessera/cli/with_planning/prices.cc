@@ -91,10 +91,11 @@ Result<Objective> read_objective(const ObjectiveOptions& options, const Cluster&
   }
   if (!options.within.empty()) {
     if (out.goal == Goal::kTime) {
-      return invalid_input(fmt::format(
-          "plan: --within: expected --objective money, devices or memory beside it, found '{}' with "
-          "time",
-          options.within));
+      return invalid_input(
+          fmt::format("plan: --within: expected --objective money, devices or memory beside it, "
+                      "found '{}' with "
+                      "time",
+                      options.within));
     }
     TESSERA_TRY_VOID(read_within(options.within, out));
   } else if (out.goal == Goal::kDevices || out.goal == Goal::kMemory) {

@@ -1,4 +1,4 @@
-// What devices cost, and what users say of the objective of a plan.
+// Reads prices of devices, and the words of users that say what a plan should make small.
 #pragma once
 
 #include <string>

@@ -121,7 +121,8 @@ class Expansions {
     if (apart && is_better(question_, apart->answer, out.answer)) out = *std::move(apart);
     if (pay.empty() || pay == clear) return out;
     auto other = search_with(pay);
-    return other && is_better(question_, other->answer, out.answer) ? *std::move(other) : std::move(out);
+    return other && is_better(question_, other->answer, out.answer) ? *std::move(other)
+                                                                    : std::move(out);
   }
 
  private:

@@ -29,8 +29,8 @@ std::vector<CallValues> leads_of(const PlanQuestion& question,
   for (const PlanCandidate& one : candidates) {
     if (one.step_s && one.fits) order.push_back(&one);
   }
-  std::ranges::stable_sort(
-      order, {}, [&](const PlanCandidate* one) { return merit_of(question, *one); });
+  std::ranges::stable_sort(order, {},
+                           [&](const PlanCandidate* one) { return merit_of(question, *one); });
   if (order.size() > kFew) order.resize(kFew);
   std::vector<CallValues> out;
   for (const PlanCandidate* one : order) {
@@ -58,8 +58,7 @@ void JudgedPlans::note(const Objective& objective, const PlanCandidate& simulate
   if (!simulated.step_s) return;
   work += simulated.work;
   ++programs;
-  if (!simulated.fits ||
-      (best && objective.merit(facts_of(simulated).scaled(1 / kGain)) > *best))
+  if (!simulated.fits || (best && objective.merit(facts_of(simulated).scaled(1 / kGain)) > *best))
     return;
   best = objective.merit(facts_of(simulated));
   last_gain = programs;

@@ -110,8 +110,8 @@ Result<PlanAnswer> find_by_recipes(const PlanQuestion& question) {
         "found none",
         devices, join(keys, "")));
   }
-  std::ranges::stable_sort(
-      found, {}, [&](const TriedCall& one) { return merit_of(question, one.candidate); });
+  std::ranges::stable_sort(found, {},
+                           [&](const TriedCall& one) { return merit_of(question, one.candidate); });
   PlanAnswer answer;
   answer.limit_bytes = search->limit_bytes();
   answer.ended =
@@ -155,9 +155,8 @@ Result<PlanAnswer> find_with_recipes(const PlanQuestion& question, PlanAnswer an
   const Edited edited = with_better_transfers(*search, race.found.front(), kLeastPrograms / 2);
   answer.simulated.insert(answer.simulated.end(), edited.simulated.begin(), edited.simulated.end());
   const PlanCandidate& best = edited.best.candidate;
-  if (!best.fits ||
-      (answer.best && !wins(question.objective, best, answer.simulated[*answer.best],
-                            tie_share(*question.cluster))))
+  if (!best.fits || (answer.best && !wins(question.objective, best, answer.simulated[*answer.best],
+                                          tie_share(*question.cluster))))
     return answer;
   const auto is_best = [&](const PlanCandidate& one) { return one.call == best.call; };
   const auto at = std::find_if(answer.simulated.begin(), answer.simulated.end(), is_best);

@@ -36,11 +36,12 @@ struct PlanCandidate {
   std::string name() const { return call.empty() ? choice.str() : call; }
 };
 
-// Return the facts of a choice as a formula expects them, and those of a simulated candidate, as if
-// the plan fitted.
+// Returns the facts of a choice as a formula expects them, as if the plan fitted. facts_of() returns
+// those of a simulated candidate.
 PlanFacts expected(const PlanQuestion& question, const Choice& choice, const Estimate& estimate);
 PlanFacts facts_of(const PlanCandidate& simulated);
-// Return the merits of these, which say whether the plan fits.
+// Returns the merit by formula, which says whether the plan fits. merit_of() returns that of a
+// simulated candidate.
 Merit expected_merit(const PlanQuestion& question, const PlanCandidate& candidate);
 Merit merit_of(const PlanQuestion& question, const PlanCandidate& simulated);
 

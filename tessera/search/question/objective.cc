@@ -59,7 +59,8 @@ UsedDevices Objective::used(const Cluster& cluster, int64_t ranks,
   }
   int64_t left = ranks;
   for (size_t part = 0; part < cluster.parts.size(); ++part) {
-    const int64_t here = std::min(left, cluster.parts[part].nodes * cluster.parts[part].type.devices);
+    const int64_t here =
+        std::min(left, cluster.parts[part].nodes * cluster.parts[part].type.devices);
     out.usd_an_hour += static_cast<double>(here) * usd_an_hour[part];
     left -= here;
   }

@@ -1,13 +1,13 @@
-// What a question wants of its answer, and the one order by which all parts of a search decide which
-// of two plans is better.
+// Says what a question wants of its answer, and defines the one order by which all parts of a search
+// decide which of two plans is better.
 //
 //   Objective objective{.goal = Goal::kMoney, .usd_an_hour = {2.5}};
 //   if (objective.merit(facts_of(a)) < objective.merit(facts_of(b))) ...   // `a` is better
 //
 // A plan that fits is better than one that does not. If neither fits, the one that needs less memory
-// is better. If both fit, a plan whose step meets the deadline is better than one that misses it. Of
-// two that miss it the faster one is better. Of two that meet it the one is better that costs less,
-// and of equal costs the faster one. The cost is what the goal counts:
+// is better. If both fit, a plan whose step meets the deadline is better than one that misses it. If
+// both miss it, the faster one is better. If both meet it, the one that costs less is better, and of
+// equal costs the faster one. The cost is what the goal counts:
 //
 //   time      seconds of a step
 //   money     USD of a step: its seconds, times the prices of the devices that the plan uses
@@ -36,7 +36,7 @@ struct UsedDevices {
   double usd_an_hour = 0;  // of all of them; 0: no prices are known
 };
 
-// What decides between plans: of a simulated plan, or as a formula expects it.
+// The facts that decide between plans, as simulated or as a formula expects them.
 struct PlanFacts {
   double step_s = 0;
   double memory_bytes = 0;  // of the device that needs the most
@@ -59,8 +59,8 @@ bool ties(const Merit& a, const Merit& b, double share);
 struct Objective {
   Goal goal = Goal::kTime;
   std::vector<double> usd_an_hour = {};  // of a device, by part of the cluster; empty: not known
-  // What a step may take beside its cost: so many times the time of the fastest plan that the planner
-  // finds, or so many seconds. find_plan() finds the fastest plan first, and gives `within` as
+  // A step may take so many times the time of the fastest plan that the planner finds (`within`), or
+  // so many seconds (`deadline_s`). find_plan() finds the fastest plan first, and gives `within` as
   // deadline_s. 0: no limit.
   double within = 0;
   double deadline_s = 0;

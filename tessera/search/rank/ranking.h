@@ -149,7 +149,7 @@ class Ranking {
   // Returns whether a choice that takes at least step_s on so many devices could be better than the
   // best one, although formulas err, if it needed no memory.
   bool may_be_best(double step_s, int64_t devices) const;
-  // As may_be_best(), for a choice on any number of devices, of which all are always at work.
+  // Returns may_be_best() of a choice on any number of devices, of which all are always at work.
   // device_s: the seconds that one device would need.
   bool may_be_best_on_some(double device_s) const;
   // Returns whether some choice with these axes and sequences and with less recomputation would be
