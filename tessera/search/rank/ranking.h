@@ -100,15 +100,6 @@ class Ranking {
   // Returns all ways to divide the devices. `rings`: whether lists have rings. Axes with rings may
   // be larger than most_inner() if needs_rings().
   std::vector<Shape> shapes(bool rings) const;
-  // Returns the shapes of a space, those first of which a sample is the best by formula. Samples have
-  // the fewest sequences in a micro-batch, the list that is the fastest with these, the first
-  // schedule, and the least and the most recomputation. Adds them to `out`, so that a search that is
-  // stopped knows a choice of each shape.
-  const std::vector<Shape>& promising_shapes(const Space& space,
-                                             const std::vector<std::string>& levels,
-                                             std::vector<PlanCandidate>& out);
-  std::optional<PlanCandidate> sample_of(const Shape& shape, const Space& space,
-                                         const std::string& level);
   // Returns the most devices that axes inside a stage may have together; axes with rings may have
   // more if needs_rings().
   int64_t most_inner() const;
@@ -198,8 +189,7 @@ class Ranking {
   std::optional<DimList> with_scopes(const PlanCandidate& start, std::optional<DimList> improved,
                                      const Space& space);
   std::vector<PlanCandidate> best_of_shapes(const std::vector<PlanCandidate>& ranked) const;
-  // Adds the choices of all shapes, those of the most promising ones with all levels of
-  // recomputation first. `improves_early`: whether to call improve_lists() after the
+  // Adds the choices of all shapes. `improves_early`: whether to call improve_lists() after the
   // first level of recomputation, so that further levels are ranked for the better lists, too.
   void rank_shapes(Space& space, const std::vector<std::string>& levels,
                    std::vector<PlanCandidate>& out, bool improves_early);
@@ -228,7 +218,6 @@ class Ranking {
   std::map<int64_t, double> uncut_s_;
   // The best at_no_memory() of the ranked choices, by axes_key(), then by shape.
   std::map<std::string, std::map<Shape, std::optional<Merit>>> at_no_memory_;
-  std::map<bool, std::vector<Shape>> shapes_;  // promising_shapes(), by whether there are rings
   // Axes whose edits were tried, or that resulted from them: size and cuts_of().
   std::set<std::string> edited_;
   bool plays_ = false;

@@ -1,12 +1,9 @@
-// The shapes of a space: numbers into which the devices are divided, in the order in which they are
-// ranked, and the axes inside a stage.
+// The shapes of a space: numbers into which the devices are divided, and the axes inside a stage.
 #include <algorithm>
 #include <map>
 #include <numeric>
-#include <optional>
 #include <utility>
 
-#include "tessera/base/infinity.h"
 #include "tessera/search/constants.h"
 #include "tessera/search/edits/transfer_choices.h"
 #include "tessera/search/question/question.h"
@@ -112,78 +109,16 @@ Choice Ranking::choice_of(const Shape& shape, const Inside& inside,
   return choice;
 }
 
-std::optional<PlanCandidate> Ranking::sample_of(const Shape& shape, const Space& space,
-                                                const std::string& level) {
-  Inside best;
-  double least_s = kInfinity;  // for a sequence
-  for (std::vector<ChoiceAxis>& axes : axes_inside(shape.inner, space)) {
-    const int64_t sequences = over_batch(axes);
-    if (question_.batch % (sequences * shape.replicas) != 0) continue;
-    UnitQuestion asked{axes, sequences, level};
-    asked.halos = halos_;
-    const auto prices = price_kinds(std::move(asked));
-    if (prices.empty()) continue;
-    const double each_s = passes_s(*prices.front(), counts_) / static_cast<double>(sequences);
-    if (each_s >= least_s) continue;
-    least_s = each_s;
-    best = {std::move(axes), sequences, prices};
-  }
-  std::optional<PlanCandidate> out;
-  if (best.by_kind.empty()) return out;
-  PlanCandidate one;
-  one.choice = choice_of(shape, best, level);
-  one.choice.schedule = schedules_of(space).front().name;
-  if (!allows(question_, "micro_batches", one.choice.micro_batches) ||
-      !allows(question_, "chunks", 1) || estimator_.schedule_of(one.choice) == nullptr)
-    return out;
-  for (one.choice.sharded = 0; one.choice.sharded <= 3; ++one.choice.sharded) {
-    if (!allows(question_, "zero", one.choice.sharded)) continue;
-    one.choice.replicas_apart = !allows(question_, "replicas_apart", 0);
-    one.estimate = estimator_.estimate(one.choice, best.by_kind, best.sequences);
-    if (!out || expected_merit(question_, one) < expected_merit(question_, *out)) out = one;
-  }
-  return out;
-}
-
-const std::vector<Ranking::Shape>& Ranking::promising_shapes(const Space& space,
-                                                             const std::vector<std::string>& levels,
-                                                             std::vector<PlanCandidate>& out) {
-  const auto [known, is_new] = shapes_.try_emplace(space.has_rings());
-  if (!is_new) return known->second;
-  known->second = shapes(space.has_rings());
-  if (is_small_ || cuts_save_nothing_) return known->second;
-  std::map<Shape, Merit> best;
-  for (const Shape& shape : known->second) {
-    Merit& own = best[shape] = {true, true, kInfinity, kInfinity};
-    for (const std::string& level : {levels.front(), levels.back()}) {
-      auto sample = sample_of(shape, space, level);
-      if (!sample) continue;
-      const bool fits = sample->estimate.fits();
-      own = std::min(own, expected_merit(question_, *sample));
-      out.push_back(*std::move(sample));
-      if (fits || level == levels.back()) break;
-    }
-  }
-  std::ranges::stable_sort(known->second, {}, [&](const Shape& shape) { return best[shape]; });
-  return known->second;
-}
-
 void Ranking::rank_shapes(Space& space, const std::vector<std::string>& levels,
                           std::vector<PlanCandidate>& out, bool improves_early) {
-  const std::vector<Shape> all = promising_shapes(space, levels, out);
-  const auto rest =
-      all.begin() + static_cast<std::ptrdiff_t>(is_small_ ? 0 : std::min(all.size(), kFew));
-  const auto rank_some = [&](auto begin, auto end, const std::string& level) {
-    for (auto shape = begin; shape != end; ++shape) {
-      if (question_.stop && question_.stop() && !out.empty()) return;
-      rank_shape(*shape, space, level, level == levels.front(), out);
-    }
-  };
-  for (const std::string& level : levels) rank_some(all.begin(), rest, level);
   for (const std::string& level : levels) {
+    const bool is_least = level == levels.front();
     if (question_.progress) question_.progress("ranking choices, recompute " + level);
-    rank_some(rest, all.end(), level);
-    if (improves_early && level == levels.front()) improve_lists(space, {level}, out);
+    for (const Shape& shape : shapes(space.has_rings())) {
+      if (question_.stop && question_.stop() && !out.empty()) return;
+      rank_shape(shape, space, level, is_least, out);
+    }
+    if (improves_early && is_least) improve_lists(space, {level}, out);
   }
 }
 
