@@ -13,7 +13,6 @@ namespace tessera::engine {
 Engine::Engine(const Play& play, RunItemsTable& run_items, bool counts_rounds)
     : play_(play),
       run_items_(run_items),
-      path_(play.rules.path),
       micro_batches_(play.micro_batches) {
   const size_t n = play.players.size();
   actors_.resize(n);
@@ -31,6 +30,7 @@ Engine::Engine(const Play& play, RunItemsTable& run_items, bool counts_rounds)
     schedules_.push_back(&player.schedule);
     slot_base_[p].assign(player.handles.size(), -1);
   }
+  if (play.rules.path) history_.emplace(n);
   find_ends();
   if (counts_rounds) watch_rounds();
 }
@@ -152,16 +152,7 @@ void Engine::spend(int32_t p, double until, Spent what, int32_t label, int32_t c
   Actor& a = actor(p);
   if (until <= a.d) return;
   results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(what)] += until - a.d;
-  if (!path_) {
-    a.d = until;
-    return;
-  }
-  if (!a.spans.empty() && a.spans.back().what == what && a.spans.back().run_items < 0 &&
-      cause < 0 && a.spans.back().cause < 0 && a.spans.back().label == label) {
-    a.spans.back().end = until;
-  } else {
-    a.spans.push_back({a.d, until, what, label, cause});
-  }
+  if (history_) history_->add(p, {a.d, until, what, label, cause});
   a.d = until;
 }
 

@@ -16,7 +16,7 @@ Outcome Engine::outcome() {
     results_[p].spent_s[static_cast<size_t>(Spent::kBubble)] += out.end_s - actors_[p].d;
   }
   out.end_s += left_out_s_;
-  if (path_) out.critical_path = critical_path();
+  if (history_) out.critical_path = critical_path();
   out.players = std::move(results_);
   out.events = std::move(trace_);
   std::stable_sort(out.events.begin(), out.events.end(), [](const auto& x, const auto& y) {
@@ -27,67 +27,12 @@ Outcome Engine::outcome() {
   return out;
 }
 
-// Adds the items of the span's stretch that begin before `until` to the critical path, the last
-// item first.
-void Engine::add_stretch_parts(const Span& span, int32_t p, double until,
-                               std::vector<PathPart>& out) const {
-  std::vector<PathPart> parts;
-  double h = span.h;
-  double d = span.start;
-  const RunItems& of_run = run_items(span.run_items);
-  for (int32_t i = span.from; i < span.to && d < until; ++i) {
-    const Item& item = of_run.items[static_cast<size_t>(i)];
-    h += item.host_s;
-    if (only_host(item)) continue;
-    const double start = std::max({d, span.d, h + item.launch_s});
-    if (start > d) parts.push_back({p, Spent::kHost, item.label, d, std::min(start, until)});
-    d = start + device_time(item, of_run, span.beside);
-    if (start < until) parts.push_back({p, item.spent, item.label, start, std::min(d, until)});
-  }
-  out.insert(out.end(), parts.rbegin(), parts.rend());
-}
-
-// Returns the critical path. It is followed backwards from the end of the step. Where a player was
-// in a bubble, the path goes on at the player that was waited for.
+// Returns the critical path, which ends with the player that ends last.
 std::vector<PathPart> Engine::critical_path() const {
-  std::vector<PathPart> out;
-  int32_t p = 0;
-  for (size_t i = 1; i < actors_.size(); ++i) {
-    if (actors_[i].d > actors_[static_cast<size_t>(p)].d) p = static_cast<int32_t>(i);
-  }
-  double at = actors_.empty() ? 0 : actors_[static_cast<size_t>(p)].d;
-  std::vector<size_t> next(actors_.size());  // by player: spans from this index on begin after `at`
-  for (size_t i = 0; i < actors_.size(); ++i) next[i] = actors_[i].spans.size();
-  while (at > 0) {
-    const std::vector<Span>& spans = actors_[static_cast<size_t>(p)].spans;
-    size_t& index = next[static_cast<size_t>(p)];
-    while (index > 0 && spans[index - 1].start >= at) --index;
-    if (index == 0) break;
-    const Span& span = spans[index - 1];
-    if (span.cause >= 0 && span.cause != p && next[static_cast<size_t>(span.cause)] > 0 &&
-        span.end <= at) {
-      const int32_t cause = span.cause;
-      --index;  // this span is not looked at again, so the walk ends
-      p = cause;
-      continue;
-    }
-    if (span.run_items >= 0) {
-      add_stretch_parts(span, p, std::min(at, span.end), out);
-    } else {
-      out.push_back({p, span.what, span.label, span.start, std::min(at, span.end)});
-    }
-    at = span.start;
-  }
-  std::reverse(out.begin(), out.end());
-  std::vector<PathPart> joined;
-  for (const PathPart& part : out) {
-    if (!joined.empty() && joined.back().player == part.player && joined.back().what == part.what) {
-      joined.back().end_s = part.end_s;
-    } else {
-      joined.push_back(part);
-    }
-  }
-  return joined;
+  if (actors_.empty()) return {};
+  const auto last = std::ranges::max_element(actors_, {}, &Actor::d);
+  return engine::critical_path(*history_, run_items_,
+                               static_cast<int32_t>(last - actors_.begin()), last->d + left_out_s_);
 }
 
 // ---- deadlock

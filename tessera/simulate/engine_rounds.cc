@@ -23,9 +23,6 @@
 namespace tessera::engine {
 namespace {
 
-// Two times count as equal if they differ by at most this fraction of the time since the step
-// began.
-constexpr double kSameTime = 1e-12;
 constexpr size_t kMostMarks = 48;  // the most marks that are kept
 // The number of rounds that are kept so that later repetitions can still be found to repeat.
 constexpr int64_t kKept = 8;
@@ -68,7 +65,7 @@ std::vector<double> all_results(const std::vector<PlayerResult>& results) {
 // Finds the rounds to watch, unless something needs every round to be played.
 void Engine::watch_rounds() {
   const Rules& rules = play_.rules;
-  if (!play_.rounds || path_ || rules.events || rules.jitter > 0) return;
+  if (!play_.rounds || rules.events || rules.jitter > 0) return;
   rounds_ = *play_.rounds;
   left_out_.assign(rounds_.size(), 0);
   for (size_t size = 0; size < rounds_.size(); ++size) {
@@ -157,6 +154,7 @@ void Engine::take_mark() {
   note_posts(mark);
   mark.results = all_results(results_);
   mark.stretches = played_stretches_.size();
+  if (history_) mark.spans = history_->sizes();
   for (size_t i = marks_.size(); i-- > 0;) {
     const Mark& before = marks_[i];
     const int64_t rounds_between = mark.round - before.round;
@@ -303,6 +301,7 @@ int64_t Engine::rounds_to_leave_out(int64_t ahead) const {
 void Engine::count_again(const Mark& before, const Mark& now, int64_t times) {
   const auto factor = static_cast<double>(times);
   left_out_s_ += (now.time - before.time) * factor;
+  if (history_) history_->repeat(before.spans, now.spans, times, now.time - before.time);
   for (size_t p = 0; p < actors_.size(); ++p) {
     const double gained = before.hosts[p] - now.hosts[p];
     if (gained <= kSameTime * now.time) continue;

@@ -3,30 +3,16 @@
 #pragma once
 
 #include <limits>
+#include <optional>
 #include <unordered_map>
 
 #include "tessera/base/philox.h"
 #include "tessera/base/small_vector.h"
 #include "tessera/simulate/agenda.h"
+#include "tessera/simulate/history.h"
 #include "tessera/simulate/rounds.h"
-#include "tessera/simulate/stretch.h"
 
 namespace tessera::engine {
-
-// A `Span` is an interval of a player's past and what the player did in it. The spans of a player
-// follow each other without gaps. They are kept only if a critical path is asked for.
-struct Span {
-  double start = 0, end = 0;
-  Spent what = Spent::kCompute;
-  int32_t label = 0;
-  int32_t cause = -1;  // kBubble: the player that was waited for and came at the end of the span
-  // If run_items >= 0, the span is a stretch (stretch.h): the items [from, to) of these run items,
-  // which began with the host clock `h` and the device's time `d`. `beside` is enough of its
-  // manner, because stretches are not rigid if a critical path is asked for.
-  int32_t run_items = -1, from = 0, to = 0;
-  double h = 0, d = 0;
-  Beside beside = Beside::kNothing;
-};
 
 struct Part {  // the part that one player has in a transfer
   int32_t player = 0;
@@ -112,7 +98,6 @@ struct Actor {  // a player at work
   std::vector<Queue> queues;                  // by stream
   std::vector<int32_t> active;                // transfers that use the player's links
   std::unordered_map<int32_t, int32_t> came;  // by match: how often the player has come
-  std::vector<Span> spans;
 };
 
 struct Post {  // a receive that the host will post at `time`
@@ -158,6 +143,7 @@ struct Mark {
   std::vector<double> hosts;    // by player: the host's clock, relative to `time`
   std::vector<double> results;  // the results of all players until `time`
   size_t stretches = 0;         // number of stretches that were played until `time`
+  std::vector<size_t> spans;    // by player: number of spans of its past, if the path is asked for
 };
 
 class Engine {
@@ -274,8 +260,6 @@ class Engine {
   // engine_result.cc
   Outcome outcome();
   std::vector<PathPart> critical_path() const;
-  void add_stretch_parts(const Span& span, int32_t p, double until,
-                         std::vector<PathPart>& out) const;
   tl::unexpected<Error> deadlock() const;
   // Returns the first transfer in the queue of the stream that the player's part joins; -1: the
   // queue is empty.
@@ -298,7 +282,7 @@ class Engine {
   std::vector<Actor> actors_;
   RunItemsTable& run_items_;
   std::vector<const std::vector<Run>*> schedules_;  // by player
-  bool path_;                                       // whether spans are kept for a critical path
+  std::optional<History> history_;                  // set if a critical path is asked for
   // By run items, Manner and item: how often the item was played in a stretch, minus how often the
   // item before it was. (A stretch then changes only the numbers at its two ends.)
   std::vector<std::array<std::vector<int64_t>, kManners>> stretches_;

@@ -100,7 +100,7 @@ bool Engine::begin_stretch(int32_t p) {
 Manner Engine::manner_of(int32_t p, Beside beside, int32_t from, double h, double d) {
   const RunItems& of_run = run_items(actor(p).run_items);
   const Manner plain{beside, false}, rigid{beside, true};
-  if (path_ || of_run.bundles().empty()) return plain;
+  if (history_ || of_run.bundles().empty()) return plain;
   const Suffix& further = of_run.of(rigid)[static_cast<size_t>(from)];
   const bool can = actor(p).issued == 0 && !in_bundle(of_run, from) &&
                    further.end > of_run.of(plain)[static_cast<size_t>(from)].end &&
@@ -162,9 +162,9 @@ void Engine::count_stretch(int32_t p, int32_t to, double end) {
       suffixes[static_cast<size_t>(stretch.from)].device - suffixes[static_cast<size_t>(to)].device;
   results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(Spent::kHost)] +=
       std::max(0.0, end - a.d - device);
-  if (path_) {
-    a.spans.push_back({a.d, end, Spent::kCompute, 0, -1, a.run_items, stretch.from, to, stretch.h,
-                       stretch.d, stretch.manner.beside});
+  if (history_) {
+    history_->add(p, {a.d, end, Spent::kCompute, 0, -1, a.run_items, stretch.from, to, stretch.h,
+                      stretch.d, stretch.manner.beside});
   }
   a.d = std::max(a.d, end);
 }

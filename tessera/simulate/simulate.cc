@@ -108,7 +108,7 @@ void add_path(const Priced& priced, const engine::Outcome& outcome, Simulation& 
   for (const engine::PathPart& part : outcome.critical_path) {
     out.critical_path.push_back({priced.play.players[static_cast<size_t>(part.player)].rank,
                                  part.what, priced.play.labels[static_cast<size_t>(part.label)],
-                                 part.start_s, part.end_s});
+                                 part.start_s, part.end_s, part.times, part.period_s});
   }
 }
 

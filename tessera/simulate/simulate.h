@@ -31,9 +31,9 @@ struct SimulateOptions {
   // The sizes are computed in any case if the style's allocator is the planned one. Only with
   // `memory`.
   bool memory_details = true;
-  // If true, also computes Simulation::critical_path. If critical_path and events are false and
-  // jitter is 0, rounds of the schedule that repeat exactly are counted instead of played
-  // (engine_rounds.cc); the result then is the same except for rounding errors.
+  // If true, also computes Simulation::critical_path. If events are not kept and jitter is 0, rounds
+  // of the schedule that repeat exactly are counted instead of played (engine_rounds.cc); the
+  // result then is the same except for rounding errors.
   bool critical_path = true;
   uint64_t seed = 0;  // of the random numbers for jitter
   double jitter = 0;  // relative standard deviation of each kernel's time

@@ -127,6 +127,12 @@ struct PathStep {  // a step of the critical path; neighbouring parts of the sam
   Spent what = Spent::kCompute;
   std::string label;
   double start_s = 0, end_s = 0;
+  // A part of the path that repeats from round to round of micro-batches is in the path once. Each
+  // of its steps then says how often it occurs, and how long after the start of one occurrence the
+  // next one starts; start and end are those of the first.
+  int64_t times = 1;
+  double period_s = 0;
+  double seconds() const { return (end_s - start_s) * static_cast<double>(times); }
 };
 
 struct Simulation {
