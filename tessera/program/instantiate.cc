@@ -9,13 +9,13 @@
 #include "tessera/base/check.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/rows.h"
-#include "tessera/plan/schedule.h"
+#include "tessera/plan/schedules/schedule.h"
 #include "tessera/program/crossing.h"
 #include "tessera/program/instantiate.h"
 #include "tessera/program/instructions.h"
 #include "tessera/program/member_boxes.h"
 #include "tessera/program/place_text.h"
-#include "tessera/program/row_caches.h"
+#include "tessera/program/rows/row_caches.h"
 #include "tessera/program/walk.h"
 
 namespace tessera {
