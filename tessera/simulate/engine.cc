@@ -12,15 +12,14 @@ namespace tessera::engine {
 
 Engine::Engine(const Play& play, RunItemsTable& run_items, bool counts_rounds)
     : play_(play),
-      run_items_(run_items),
-      micro_batches_(play.micro_batches) {
+      run_items_(run_items) {
   const size_t n = play.players.size();
   actors_.resize(n);
   results_.resize(n);
   first_run_.resize(n);
   last_run_.resize(n);
   slots_.resize(n);
-  slot_base_.resize(n);
+  slot_bases_.resize(n);
   loads_.assign(play.pools.size(), 0);
   for (size_t p = 0; p < n; ++p) {
     const Player& player = play.players[p];
@@ -28,7 +27,7 @@ Engine::Engine(const Play& play, RunItemsTable& run_items, bool counts_rounds)
     actors_[p].past.resize(player.blocks.size());
     results_[p].accounts.resize(static_cast<size_t>(player.accounts));
     schedules_.push_back(&player.schedule);
-    slot_base_[p].assign(player.handles.size(), -1);
+    slot_bases_[p].resize(player.handles.size());
   }
   if (play.rules.path) history_.emplace(n);
   find_ends();
@@ -118,29 +117,32 @@ int32_t Engine::run_items_of(int32_t p, int32_t run) {
   return run_items_.index_of(p, static_cast<int32_t>(block), first, last);
 }
 
-// Returns the first slot of a handle. Slots are made when they are first needed, because most
-// handles are of collectives that are only played in stretches and need no slots.
-int32_t Engine::first_slot(int32_t p, int32_t handle) {
-  int32_t& base = slot_base_[static_cast<size_t>(p)][static_cast<size_t>(handle)];
-  if (base >= 0) return base;
-  std::vector<Slot>& slots = slots_[static_cast<size_t>(p)];
-  base = static_cast<int32_t>(slots.size());
+// Returns the slot of a handle for a micro-batch. Slots are made when they are first needed, because
+// most handles are of collectives that are only played in stretches and need no slots, and because
+// most micro-batches of a long schedule are counted and not played.
+int32_t Engine::slot_at(int32_t p, int32_t handle, int64_t micro_batch) {
   const bool each = player(p).handles[static_cast<size_t>(handle)].each_micro_batch;
-  slots.resize(slots.size() + static_cast<size_t>(each ? micro_batches_ : 1));
-  return base;
+  std::vector<int32_t>& bases = slot_bases_[static_cast<size_t>(p)][static_cast<size_t>(handle)];
+  const auto chunk = static_cast<size_t>(each ? micro_batch / kSlotsTogether : 0);
+  if (chunk >= bases.size()) bases.resize(chunk + 1, -1);
+  if (bases[chunk] < 0) {
+    std::vector<Slot>& slots = slots_[static_cast<size_t>(p)];
+    bases[chunk] = static_cast<int32_t>(slots.size());
+    slots.resize(slots.size() + static_cast<size_t>(each ? kSlotsTogether : 1));
+  }
+  return bases[chunk] + static_cast<int32_t>(each ? micro_batch % kSlotsTogether : 0);
 }
 
 int32_t Engine::slot_of(int32_t p, const Item& item) {
   const Actor& a = actors_[static_cast<size_t>(p)];
-  const int32_t base = first_slot(p, item.handle);
   const Run& run = run_of(p);
-  if (!player(p).handles[static_cast<size_t>(item.handle)].each_micro_batch) return base;
-  if (item.lag == 0) return base + static_cast<int32_t>(run.micro_batch);
+  const bool each = player(p).handles[static_cast<size_t>(item.handle)].each_micro_batch;
+  if (!each || item.lag == 0) return slot_at(p, item.handle, run.micro_batch);
   const std::vector<int32_t>& past = a.past[family_of(p, run.block)];
   const auto lag = static_cast<size_t>(item.lag);
   if (lag > past.size()) return -1;
   // If the run was of the other size of micro-batches, it may have issued nothing under the handle.
-  const int32_t s = base + past[past.size() - lag];
+  const int32_t s = slot_at(p, item.handle, past[past.size() - lag]);
   const Slot& sent = slots_[static_cast<size_t>(p)][static_cast<size_t>(s)];
   const bool none =
       sent.transfer < 0 && !sent.done &&

@@ -27,10 +27,13 @@ Outcome Engine::outcome() {
   return out;
 }
 
-// Returns the critical path, which ends with the player that ends last.
+// Returns the critical path, which ends with the player that ends last; if several end together,
+// with the first of these.
 std::vector<PathPart> Engine::critical_path() const {
   if (actors_.empty()) return {};
-  const auto last = std::ranges::max_element(actors_, {}, &Actor::d);
+  const double end = std::ranges::max(actors_, {}, &Actor::d).d;
+  const auto last = std::ranges::find_if(
+      actors_, [end](const Actor& a) { return a.d >= end - kSameTime * end; });
   return engine::critical_path(*history_, run_items_,
                                static_cast<int32_t>(last - actors_.begin()), last->d + left_out_s_);
 }

@@ -175,7 +175,7 @@ class Engine {
   Part* part_of(int32_t p, int32_t t);
   void finish_player(int32_t p);
   double noise(int32_t p, const Item& item) const;
-  int32_t first_slot(int32_t p, int32_t handle);
+  int32_t slot_at(int32_t p, int32_t handle, int64_t micro_batch);
   int32_t slot_of(int32_t p, const Item& item);
   void spend(int32_t p, double until, Spent what, int32_t label, int32_t cause = -1);
   void schedule_step(int32_t p, double time);
@@ -288,9 +288,11 @@ class Engine {
   std::vector<std::array<std::vector<int64_t>, kManners>> stretches_;
   std::vector<std::vector<int32_t>> first_run_, last_run_;  // by player and block
   std::vector<std::vector<Slot>> slots_;                    // by player
-  // By player and handle: the index of the handle's first slot; -1: the handle has no slots yet.
-  std::vector<std::vector<int32_t>> slot_base_;
-  int64_t micro_batches_;
+  // A handle that is used once a micro-batch has slots for so many micro-batches one after the
+  // other. By player, handle and micro-batch / kSlotsTogether: the index of the first of these
+  // slots; -1: not made yet.
+  static constexpr int64_t kSlotsTogether = 16;
+  std::vector<std::vector<std::vector<int32_t>>> slot_bases_;
   TransferList transfers_;
   // By match and k: the transfer in which the k-th items with this match meet; -1: none yet.
   std::vector<std::vector<int32_t>> meeting_;

@@ -109,9 +109,7 @@ int32_t Engine::join_underway(int32_t p, const Item& item, double start_s) {
 void Engine::post(int32_t p, const Item& item, int64_t micro_batch, BlockRef block) {
   const int32_t t = transfer_of(p, item, micro_batch);
   Transfer& message = transfer(t);
-  const auto handle = static_cast<size_t>(item.handle);
-  int32_t s = first_slot(p, item.handle);
-  if (player(p).handles[handle].each_micro_batch) s += static_cast<int32_t>(micro_batch);
+  const int32_t s = slot_at(p, item.handle, micro_batch);
   message.parts.push_back({p, s, &item, block, false, -1});
   const bool first = !message.posted;
   message.posted = true;

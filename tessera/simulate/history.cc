@@ -165,10 +165,10 @@ class Walk {
       h += item.host_s;
       if (only_host(item)) continue;
       const double start = std::max({d, span.d, h + item.launch_s});
-      if (start > d)
+      if (start > d + close_)
         parts.push_back({player_, Spent::kHost, item.label, d, std::min(start, until)});
       d = start + device_time(item, of_run, span.beside);
-      if (start < until)
+      if (start < until - close_)
         parts.push_back({player_, item.spent, item.label, start, std::min(d, until)});
     }
     std::for_each(parts.rbegin(), parts.rend(), [this](const PathPart& part) { add(part); });
