@@ -25,6 +25,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,10 @@ struct Item {
   // keeps a core busy.
   int32_t members = 0;
 };
+
+// Returns whether item i is a collective in which only its player takes part and the next item is
+// the wait for it, at which the host does not wait.
+bool is_waited_for_at_once(std::span<const Item> items, size_t i);
 
 // Items of one block in program order.
 struct Block {

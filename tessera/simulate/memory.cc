@@ -311,7 +311,8 @@ class Replay {
     const auto& [first, last] = ends_.at(step.block);
     const Variant variant{step.block, step.micro_batch == first, step.micro_batch == last};
     const std::vector<Change>& changes = changes_.of(variant);
-    const bool may_repeat = emulation == nullptr && events_.empty() && !until && !step.block.once();
+    const bool may_repeat = emulation == nullptr && events_.empty() && !step.block.once() &&
+                            (!until || done_ + changes.size() < *until);
     KnownRun* known = may_repeat ? &known_run(variant, changes) : nullptr;
     if (known != nullptr && repeat(*known, r, step, changes)) return true;
     const int64_t before = live_;
@@ -425,7 +426,7 @@ class Replay {
 
   void sample(double time) { sample(time, live_); }
   void sample(double time, int64_t bytes) {
-    if (!times_.details) return;
+    if (!times_.details || !times_.timeline) return;
     if (!timeline_.empty() && timeline_.back().bytes == bytes) return;
     // If several changes happen at the same time, two samples are kept: the highest and the last.
     const auto at = [&](size_t behind) {

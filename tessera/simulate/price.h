@@ -86,5 +86,7 @@ struct Priced {
 Priced unpriced(const Outline& outline);
 void price(const Outline& outline, const Cluster& cluster, const SimulateOptions& options,
            Priced& out);
+// Returns a time that a priced step takes at least (Simulator::least_step_s).
+double least_step_s(const Outline& outline, const Priced& priced);
 
 }  // namespace tessera

@@ -72,12 +72,29 @@ class Simulator {
   ~Simulator();
   Simulator(Simulator&&) noexcept;
   Result<Simulation> run(const Cluster& cluster, const SimulateOptions& options);
+
+  // What is known of a step before it is played, which is much cheaper than run(). What is made for
+  // these answers, run() uses again. They do not have what only SimulateOptions::memory_details
+  // asks for.
+  //
+  // Returns the memory of one rank; nothing if the rank is in no mesh.
+  Result<std::optional<MemoryUse>> memory_of(int rank, const Cluster& cluster,
+                                             const SimulateOptions& options);
+  // Returns the roles with only their ranks, devices, stages and memory.
+  Result<std::vector<RankResult>> memory(const Cluster& cluster, const SimulateOptions& options);
+  // Returns a time that the step takes at least: what the busiest rank computes, and the collectives
+  // that it waits for at once. 0 if kernels jitter.
+  Result<double> least_step_s(const Cluster& cluster, const SimulateOptions& options);
+
   // Returns the program of a rank that was played in the last run (a value of
   // Simulation::played_by). Valid until the next run.
   const Program& program_of(int rank) const;
 
  private:
   struct Impl;
+  // Makes everything that is needed to play the step, with the costs of the machine.
+  Status prepare(const Cluster& cluster, const SimulateOptions& options);
+
   std::unique_ptr<Impl> impl_;
 };
 

@@ -88,7 +88,7 @@ struct MemoryUse {
   int64_t total_bytes() const { return reserved_bytes + overhead_bytes; }
   double low = 0, high = 0;  // lower and upper bound of total_bytes()
   double peak_time_s = 0;
-  std::vector<MemorySample> timeline;
+  std::vector<MemorySample> timeline;    // only if the simulation has events
   std::vector<LiveBuffer> at_peak;       // largest first; "7 others" last
   std::array<int64_t, 3> arena_bytes{};  // by tier
   // Intervals in which copies of the largest buffers live, ordered by start and then by size. Only
