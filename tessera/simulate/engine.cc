@@ -12,12 +12,11 @@ namespace tessera::engine {
 
 Engine::Engine(const Play& play, RunItemsTable& run_items, bool counts_rounds)
     : play_(play),
-      run_items_(run_items) {
+      run_items_(run_items),
+      timetable_(play) {
   const size_t n = play.players.size();
   actors_.resize(n);
   results_.resize(n);
-  first_run_.resize(n);
-  last_run_.resize(n);
   slots_.resize(n);
   slot_bases_.resize(n);
   loads_.assign(play.pools.size(), 0);
@@ -26,26 +25,10 @@ Engine::Engine(const Play& play, RunItemsTable& run_items, bool counts_rounds)
     actors_[p].queues.resize(static_cast<size_t>(player.streams));
     actors_[p].past.resize(player.blocks.size());
     results_[p].accounts.resize(static_cast<size_t>(player.accounts));
-    schedules_.push_back(&player.schedule);
     slot_bases_[p].resize(player.handles.size());
   }
   if (play.rules.path) history_.emplace(n);
-  find_ends();
   if (counts_rounds) watch_rounds();
-}
-
-// Finds the first and last runs of blocks.
-void Engine::find_ends() {
-  for (size_t p = 0; p < actors_.size(); ++p) {
-    const std::vector<Run>& runs = *schedules_[p];
-    first_run_[p].assign(play_.players[p].blocks.size(), -1);
-    last_run_[p].assign(play_.players[p].blocks.size(), -1);
-    for (size_t run = 0; run < runs.size(); ++run) {
-      const auto block = static_cast<size_t>(runs[run].block);
-      if (first_run_[p][block] < 0) first_run_[p][block] = static_cast<int32_t>(run);
-      last_run_[p][block] = static_cast<int32_t>(run);
-    }
-  }
 }
 
 Result<Outcome> Engine::run() {
@@ -105,16 +88,16 @@ void Engine::on_post() {
   posts_.pop_back();
   const RunItems& of_run = run_items(run_items_of(due.player, due.run));
   post(due.player, of_run.items[static_cast<size_t>(due.item)],
-       schedule(due.player)[static_cast<size_t>(due.run)].micro_batch, of_run.ref);
+       timetable_.run(due.player, static_cast<size_t>(due.run)).micro_batch, of_run.ref);
 }
 
 void Engine::schedule_step(int32_t p, double time) { agenda_.set(p, time, order_++); }
 
 int32_t Engine::run_items_of(int32_t p, int32_t run) {
-  const auto block = static_cast<size_t>(schedule(p)[static_cast<size_t>(run)].block);
-  const bool first = first_run_[static_cast<size_t>(p)][block] == run;
-  const bool last = last_run_[static_cast<size_t>(p)][block] == run;
-  return run_items_.index_of(p, static_cast<int32_t>(block), first, last);
+  const int32_t block = timetable_.run(p, static_cast<size_t>(run)).block;
+  const bool first = timetable_.first(p, static_cast<size_t>(block)) == run;
+  const bool last = timetable_.last(p, static_cast<size_t>(block)) == run;
+  return run_items_.index_of(p, block, first, last);
 }
 
 // Returns the slot of a handle for a micro-batch. Slots are made when they are first needed, because
@@ -163,6 +146,7 @@ void Engine::spend(int32_t p, double until, Spent what, int32_t label, int32_t c
 void Engine::begin_run(int32_t p) {
   Actor& a = actor(p);
   a.at = 0;
+  a.current = timetable_.run(p, static_cast<size_t>(a.run));
   a.run_items = run_items_of(p, a.run);
   if (p == watched_) watch_run(p);
   if (play_.rules.messages_block) return post_receives(p, a.run, a.h);
@@ -173,8 +157,9 @@ void Engine::begin_run(int32_t p) {
 // Posts the receives of a run that are posted ahead, now or later. The host begins the run at
 // `host_at` if it waits for nothing, and posts each receive when it would come to it then.
 void Engine::post_receives(int32_t p, int32_t run, double host_at) {
-  if (run >= static_cast<int32_t>(schedule(p).size())) return;
+  if (run >= static_cast<int32_t>(timetable_.size(p))) return;
   const int32_t index = run_items_of(p, run);
+  const int64_t micro_batch = timetable_.run(p, static_cast<size_t>(run)).micro_batch;
   for (size_t i = 0; i < run_items(index).receives.size(); ++i) {
     const int32_t at = run_items(index).receives[i];
     const double time = std::max(now_, host_at + run_items(index).host_before[i]);
@@ -183,8 +168,7 @@ void Engine::post_receives(int32_t p, int32_t run, double host_at) {
       posts_.push_back({time, order_++, p, run, at});
       std::ranges::push_heap(posts_, std::greater<>());
     } else {
-      post(p, run_items(index).items[static_cast<size_t>(at)],
-           schedule(p)[static_cast<size_t>(run)].micro_batch, run_items(index).ref);
+      post(p, run_items(index).items[static_cast<size_t>(at)], micro_batch, run_items(index).ref);
     }
   }
 }
@@ -193,8 +177,7 @@ void Engine::advance(int32_t p) {
   Actor& a = actor(p);
   if (a.state == State::kWaiting || a.state == State::kFinished) return;
   if (a.state == State::kDraining) return finish_player(p);
-  const auto runs = static_cast<int32_t>(schedule(p).size());
-  while (a.run < runs) {
+  while (a.run < static_cast<int32_t>(timetable_.size(p))) {
     if (a.run_items < 0) begin_run(p);
     while (a.at < static_cast<int32_t>(run_items(a.run_items).items.size())) {
       if (begin_stretch(p)) return;

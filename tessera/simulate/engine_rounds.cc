@@ -331,12 +331,13 @@ void Engine::count_again(const Mark& before, const Mark& now, int64_t times) {
 
 // Takes this number of micro-batches of the watched rounds out of the schedules.
 void Engine::leave_out(int64_t micro_batches) {
-  if (shorter_.schedules.empty()) shorter_ = own_timetable(play_);
-  shorter_ = without_rounds(play_, shorter_, rounds(), micro_batches);
+  timetable_.leave_out(rounds(), micro_batches);
   shift_rounds(rounds_, watch_.size, micro_batches);
   left_out_[watch_.size] = micro_batches;
-  for (size_t p = 0; p < actors_.size(); ++p) schedules_[p] = &shorter_.schedules[p];
-  find_ends();
+  for (size_t p = 0; p < actors_.size(); ++p) {
+    Actor& a = actors_[p];
+    a.current = timetable_.run(static_cast<int32_t>(p), static_cast<size_t>(a.run));
+  }
 }
 
 }  // namespace tessera::engine

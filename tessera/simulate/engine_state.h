@@ -79,7 +79,8 @@ enum class State : uint8_t { kReady, kComputing, kWaiting, kStretch, kDraining, 
 struct Actor {  // a player at work
   State state = State::kReady;
   double h = 0, d = 0;
-  int32_t run = 0;  // index into the schedule
+  int32_t run = 0;  // position in the timetable
+  Run current;      // the run at this position
   int32_t at = 0;   // index of the current item in the run
   int32_t run_items = -1;
   // The kernel that runs started at `started`. At the time `updated` it still needed the time
@@ -158,7 +159,6 @@ class Engine {
 
  private:
   // engine.cc: players
-  void find_ends();
   void begin_run(int32_t p);
   int32_t run_items_of(int32_t p, int32_t run);
   void post_receives(int32_t p, int32_t run, double host_at);
@@ -268,10 +268,7 @@ class Engine {
 
   Actor& actor(int32_t p) { return actors_[static_cast<size_t>(p)]; }
   const Player& player(int32_t p) const { return play_.players[static_cast<size_t>(p)]; }
-  const std::vector<Run>& schedule(int32_t p) const { return *schedules_[static_cast<size_t>(p)]; }
-  const Run& run_of(int32_t p) const {
-    return schedule(p)[static_cast<size_t>(actors_[static_cast<size_t>(p)].run)];
-  }
+  const Run& run_of(int32_t p) const { return actors_[static_cast<size_t>(p)].current; }
   const RunItems& run_items(int32_t index) const { return run_items_[index]; }
   Transfer& transfer(int32_t t) { return transfers_[static_cast<size_t>(t)]; }
   Slot& slot(int32_t p, int32_t s) {
@@ -281,12 +278,11 @@ class Engine {
   const Play& play_;
   std::vector<Actor> actors_;
   RunItemsTable& run_items_;
-  std::vector<const std::vector<Run>*> schedules_;  // by player
+  Timetable timetable_;                             // without the micro-batches left out
   std::optional<History> history_;                  // set if a critical path is asked for
   // By run items, Manner and item: how often the item was played in a stretch, minus how often the
   // item before it was. (A stretch then changes only the numbers at its two ends.)
   std::vector<std::array<std::vector<int64_t>, kManners>> stretches_;
-  std::vector<std::vector<int32_t>> first_run_, last_run_;  // by player and block
   std::vector<std::vector<Slot>> slots_;                    // by player
   // A handle that is used once a micro-batch has slots for so many micro-batches one after the
   // other. By player, handle and micro-batch / kSlotsTogether: the index of the first of these
@@ -323,7 +319,6 @@ class Engine {
   std::vector<Mark> marks_;
   std::vector<int32_t> open_;                    // all transfers that are not over, and some others
   std::vector<PlayedStretch> played_stretches_;  // those played while a player is watched
-  Timetable shorter_;                            // the schedules without the micro-batches left out
   double left_out_s_ = 0;                        // time of the step that was counted, not played
   std::vector<DirectedUse> uses_;                // scratch
   std::vector<Part*> parts_here_;                // scratch

@@ -184,7 +184,7 @@ int64_t most_choices(const Graph& graph) {
   return most;
 }
 
-Priced unpriced(const Outline& outline) { return {outline.play, {}}; }
+Priced unpriced(Outline& outline) { return {std::move(outline.play), {}}; }
 
 void price(const Outline& outline, const Cluster& cluster, const SimulateOptions& options,
            Priced& out) {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <random>
@@ -320,24 +321,40 @@ TEST_P(RoundsOf, WithoutRoundsItIsTheScheduleOfFewer) {
       if (found->empty()) continue;
       std::vector<Rounds> all = *found;
       const int64_t left_out = all[0].micro_batches / all[0].unit / 2 * all[0].unit;
-      const Timetable fewer = without_rounds(whole, own_timetable(whole), all[0], left_out);
-      EXPECT_EQ(fewer.micro_batches, 48 - left_out);
-      for (const std::vector<engine::Run>& schedule : fewer.schedules) {
+      Timetable fewer(whole);
+      fewer.leave_out(all[0], left_out);
+      EXPECT_EQ(fewer.micro_batches(), 48 - left_out);
+      std::vector<std::vector<engine::Run>> schedules;
+      for (size_t p = 0; p < whole.players.size(); ++p) {
+        const auto player = static_cast<int32_t>(p);
+        std::vector<engine::Run>& schedule = schedules.emplace_back();
+        for (size_t i = 0; i < fewer.size(player); ++i) schedule.push_back(fewer.run(player, i));
+        for (size_t block = 0; block < whole.players[p].blocks.size(); ++block) {
+          const auto is_block = [block](const engine::Run& one) {
+            return one.block == static_cast<int32_t>(block);
+          };
+          const auto first = std::ranges::find_if(schedule, is_block);
+          const auto last = std::find_if(schedule.rbegin(), schedule.rend(), is_block);
+          EXPECT_EQ(fewer.first(player, block), first - schedule.begin());
+          EXPECT_EQ(fewer.last(player, block), schedule.rend() - last - 1);
+        }
+      }
+      for (const std::vector<engine::Run>& schedule : schedules) {
         std::map<int32_t, std::set<int64_t>> runs;
         for (const engine::Run& one : schedule) {
           EXPECT_TRUE(runs[one.block].insert(one.micro_batch).second);
         }
         for (const auto& [block, of] : runs) {
-          EXPECT_EQ(static_cast<int64_t>(of.size()), fewer.micro_batches);
-          EXPECT_EQ(*of.rbegin(), fewer.micro_batches - 1);
+          EXPECT_EQ(static_cast<int64_t>(of.size()), fewer.micro_batches());
+          EXPECT_EQ(*of.rbegin(), fewer.micro_batches() - 1);
         }
       }
       PipelineShape small = shape;
       small.micro_batches -= left_out;
       const double expected = run(play_of(small))->end_s;
-      whole.micro_batches = fewer.micro_batches;
+      whole.micro_batches = fewer.micro_batches();
       for (size_t p = 0; p < whole.players.size(); ++p)
-        whole.players[p].schedule = fewer.schedules[p];
+        whole.players[p].schedule = schedules[p];
       EXPECT_NEAR(run(whole)->end_s, expected, 1e-9 * expected) << n << " places";
 
       // After the shift the rounds are where they are found in the rest of the schedule.

@@ -89,8 +89,9 @@ RankResult role_of(const PlayedClass& played, PricedPlayer& priced,
   return role;
 }
 
-void add_labels(const Outline& outline, engine::Outcome& outcome, Simulation& out) {
-  out.labels = outline.play.labels;
+void add_labels(const Outline& outline, const Priced& priced, engine::Outcome& outcome,
+                Simulation& out) {
+  out.labels = priced.play.labels;
   std::map<std::string, int32_t> index;
   std::vector<int32_t> what;
   for (const std::string& name : outline.what) {
@@ -261,7 +262,7 @@ Simulation summarise(const Lowered& lowered, const ModelFacts& model, const Clus
     out.uncertainty = out.uncertain_s / out.device_s;
   }
   if (options.events) {
-    add_labels(outline, outcome, out);
+    add_labels(outline, priced, outcome, out);
     out.played_by = representatives(classes);
   }
   add_path(priced, outcome, out);
