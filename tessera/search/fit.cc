@@ -301,8 +301,8 @@ class Trials {
 
   Result<LoweredDraft> lower(const Draft& draft) {
     LoweredDraft out;
-    TESSERA_TRY(out.lowering, compiler_.lower(question_.forward, draft.plan,
-                                              for_price(question_.optimizer)));
+    TESSERA_TRY(out.lowering,
+                compiler_.lower(question_.forward, draft.plan, for_price(question_.optimizer)));
     out.simulator = std::make_unique<Simulator>(*out.lowering);
     return out;
   }
@@ -323,8 +323,7 @@ class Trials {
     remedy.need_bytes = static_cast<int64_t>(std::ceil(memory->high));
     const RankDevices& devices =
         question_.options.devices ? *question_.options.devices : lowered_.lowering->plan().devices;
-    const int64_t capacity =
-        cluster().type_of(devices.device_of(*tight_rank_)).device.memory_bytes;
+    const int64_t capacity = cluster().type_of(devices.device_of(*tight_rank_)).device.memory_bytes;
     return capacity > 0 && remedy.need_bytes > capacity;
   }
 
@@ -411,8 +410,7 @@ Result<FitAdvice> find_remedies(const FitQuestion& question) {
       trials.keep();
     }
     if (advice.best) break;
-    const auto smallest =
-        trials.smallest(drafts, std::span(advice.tried).last(drafts.size()));
+    const auto smallest = trials.smallest(drafts, std::span(advice.tried).last(drafts.size()));
     if (!smallest) break;
     base = std::move(drafts[*smallest]);
   }

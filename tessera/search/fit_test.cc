@@ -37,8 +37,8 @@ class Fit : public testing::Test {
     return *simulation;
   }
   Simulation play_any(const Remedy& remedy) const {  // plays the plan that it names
-    const auto plan = remedy.is_call ? load_plan(remedy.plan, *model_)
-                                     : parse_plan(remedy.plan, "remedy.toml");
+    const auto plan =
+        remedy.is_call ? load_plan(remedy.plan, *model_) : parse_plan(remedy.plan, "remedy.toml");
     EXPECT_TRUE(plan.has_value()) << remedy.plan;
     const auto simulation = simulate_plan(*plan);
     EXPECT_TRUE(simulation.has_value()) << remedy.plan;

@@ -1,5 +1,4 @@
-// The part of the engine that makes the outcome of a finished play, or the error of a play that
-// cannot go on.
+// Makes the outcome of a play that has ended, or the error of a play that cannot go on.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,61 +7,43 @@
 
 namespace tessera::engine {
 
-Outcome Engine::outcome() {
-  Outcome out;
-  for (const Actor& a : actors_) out.end_s = std::max(out.end_s, a.d);
-  for (size_t p = 0; p < actors_.size(); ++p) {
-    results_[p].end_s = actors_[p].d + left_out_s_;
-    results_[p].spent_s[static_cast<size_t>(Spent::kBubble)] += out.end_s - actors_[p].d;
-  }
-  out.end_s += left_out_s_;
-  if (history_) out.critical_path = critical_path();
-  out.players = std::move(results_);
-  out.events = std::move(trace_);
-  std::stable_sort(out.events.begin(), out.events.end(), [](const auto& x, const auto& y) {
-    return std::tie(x.rank, x.start_s) < std::tie(y.rank, y.start_s);
-  });
-  number_matches(out.events);
-  out.played_events = played_;
-  return out;
-}
+namespace {
 
 // Returns the critical path, which ends with the player that ends last; if several end together,
 // with the first of these.
-std::vector<PathPart> Engine::critical_path() const {
-  if (actors_.empty()) return {};
-  const double end = std::ranges::max(actors_, {}, &Actor::d).d;
+std::vector<PathPart> path_of(const Scene& scene) {
+  if (scene.actors.empty()) return {};
+  const double end = std::ranges::max(scene.actors, {}, &Actor::d).d;
   const auto last = std::ranges::find_if(
-      actors_, [end](const Actor& a) { return a.d >= end - kSameTime * end; });
-  return engine::critical_path(*history_, run_items_,
-                               static_cast<int32_t>(last - actors_.begin()), last->d + left_out_s_);
+      scene.actors, [end](const Actor& a) { return a.d >= end - kSameTime * end; });
+  return critical_path(*scene.history, scene.run_items,
+                       static_cast<int32_t>(last - scene.actors.begin()),
+                       last->d + scene.left_out_s);
 }
-
-// ---- deadlock
 
 // Returns the first transfer in the queue of the stream that the part joins; -1: the queue is
 // empty.
-int32_t Engine::first_in_stream(int32_t player, const Part& part) const {
+int32_t first_in_stream(const Scene& scene, int32_t player, const Part& part) {
   const auto& queue =
-      actors_[static_cast<size_t>(player)].queues[static_cast<size_t>(part.item->stream)];
+      scene.actors[static_cast<size_t>(player)].queues[static_cast<size_t>(part.item->stream)];
   return queue.empty() ? -1 : queue.front();
 }
 
 // Returns a text that says what an unfinished player waits for. Sets `next` to the player that must
 // act first; -1: there is none.
-std::string Engine::waits_text(int32_t p, int32_t& next) const {
-  const Actor& a = actors_[static_cast<size_t>(p)];
+std::string waits_text(const Scene& scene, int32_t p, int32_t& next) {
+  const Actor& a = scene.actors[static_cast<size_t>(p)];
   next = -1;
   int32_t t = -1;
   if (a.slot >= 0) {
-    t = slots_[static_cast<size_t>(p)][static_cast<size_t>(a.slot)].transfer;
+    t = scene.slots(p, a.slot).transfer;
   } else {
     for (const auto& queue : a.queues) {
       if (t < 0 && !queue.empty()) t = queue.front();
     }
     // The player has ended but has unfinished transfers. The first of them by number is named.
-    for (size_t open = 0; open < transfers_.size(); ++open) {
-      const Transfer& gathering = transfers_[open];
+    for (size_t open = 0; open < scene.transfers.size(); ++open) {
+      const Transfer& gathering = scene.transfers[open];
       if (gathering.item->match < 0 || gathering.phase == Phase::kDone) continue;
       const bool mine = std::any_of(gathering.parts.begin(), gathering.parts.end(),
                                     [&](const Part& part) { return part.player == p; });
@@ -71,35 +52,35 @@ std::string Engine::waits_text(int32_t p, int32_t& next) const {
       break;
     }
   }
-  const std::string me = fmt::format("rank {}", play_.players[static_cast<size_t>(p)].rank);
+  const std::string me = fmt::format("rank {}", scene.play.players[static_cast<size_t>(p)].rank);
   if (t < 0) return me + " waits for what nobody issued";
   // The transfer may wait for an earlier transfer in its stream, which is then looked at instead.
-  for (size_t depth = 0; depth < transfers_.size(); ++depth) {
-    const Transfer& open = transfers_[static_cast<size_t>(t)];
+  for (size_t depth = 0; depth < scene.transfers.size(); ++depth) {
+    const Transfer& open = scene.transfers[static_cast<size_t>(t)];
     int32_t before = -1;
     for (const Part& part : open.parts) {
       if (!part.queued || part.player != p) continue;
-      before = first_in_stream(p, part);
+      before = first_in_stream(scene, p, part);
     }
     if (before < 0 || before == t) break;
     t = before;
   }
-  const Transfer& open = transfers_[static_cast<size_t>(t)];
+  const Transfer& open = scene.transfers[static_cast<size_t>(t)];
   const std::string what =
-      play_.labels.empty() ? "" : play_.labels[static_cast<size_t>(open.item->label)];
+      scene.play.labels.empty() ? "" : scene.play.labels[static_cast<size_t>(open.item->label)];
   const int32_t match = open.item->match;
-  for (size_t q = 0; q < play_.players.size() && next < 0; ++q) {
+  for (size_t q = 0; q < scene.play.players.size() && next < 0; ++q) {
     if (static_cast<int32_t>(q) == p) continue;
     const auto part = std::find_if(open.parts.begin(), open.parts.end(), [&](const Part& x) {
       return x.player == static_cast<int32_t>(q);
     });
     if (part != open.parts.end()) {
       if (!part->queued) continue;
-      const int32_t before = first_in_stream(static_cast<int32_t>(q), *part);
+      const int32_t before = first_in_stream(scene, static_cast<int32_t>(q), *part);
       if (before >= 0 && before != t) next = static_cast<int32_t>(q);  // another is first there
       continue;
     }
-    for (const Block& block : play_.players[q].blocks) {
+    for (const Block& block : scene.play.players[q].blocks) {
       for (const Item& item : block.items) {
         if (match >= 0 && item.match == match) next = static_cast<int32_t>(q);
       }
@@ -107,18 +88,39 @@ std::string Engine::waits_text(int32_t p, int32_t& next) const {
   }
   if (next < 0) return fmt::format("{} waits for {}, which has no other side", me, what);
   return fmt::format("{} waits for {} with rank {}", me, what,
-                     play_.players[static_cast<size_t>(next)].rank);
+                     scene.play.players[static_cast<size_t>(next)].rank);
 }
 
-tl::unexpected<Error> Engine::deadlock() const {
+}  // namespace
+
+Outcome outcome_of(Scene& scene) {
+  Outcome out;
+  for (const Actor& a : scene.actors) out.end_s = std::max(out.end_s, a.d);
+  for (size_t p = 0; p < scene.actors.size(); ++p) {
+    scene.results[p].end_s = scene.actors[p].d + scene.left_out_s;
+    scene.results[p].spent_s[static_cast<size_t>(Spent::kBubble)] += out.end_s - scene.actors[p].d;
+  }
+  out.end_s += scene.left_out_s;
+  if (scene.history) out.critical_path = path_of(scene);
+  out.players = std::move(scene.results);
+  out.events = std::move(scene.trace);
+  std::stable_sort(out.events.begin(), out.events.end(), [](const auto& x, const auto& y) {
+    return std::tie(x.rank, x.start_s) < std::tie(y.rank, y.start_s);
+  });
+  number_matches(out.events);
+  out.played_events = scene.events;
+  return out;
+}
+
+tl::unexpected<Error> deadlock(const Scene& scene) {
   int32_t p = 0;
-  while (actors_[static_cast<size_t>(p)].state == State::kFinished) ++p;
+  while (scene.actors[static_cast<size_t>(p)].state == State::kFinished) ++p;
   std::vector<int32_t> path;
   std::vector<std::string> of_run;
   while (p >= 0 && std::find(path.begin(), path.end(), p) == path.end()) {
     path.push_back(p);
     int32_t next = -1;
-    of_run.push_back(waits_text(p, next));
+    of_run.push_back(waits_text(scene, p, next));
     p = next;
   }
   const auto first = std::find(path.begin(), path.end(), p);

@@ -95,10 +95,10 @@ class Walk {
  private:
   // What the walk was when it came to the begin of a span.
   struct Moment {
-    int64_t number = 0;          // of the span
-    std::vector<int64_t> next;   // by player
+    int64_t number = 0;         // of the span
+    std::vector<int64_t> next;  // by player
     double at = 0;
-    size_t parts = 0;            // number of parts of the path until then
+    size_t parts = 0;  // number of parts of the path until then
   };
 
   int32_t players() const { return static_cast<int32_t>(history_.players()); }

@@ -138,9 +138,12 @@ std::shared_ptr<const std::vector<Rounds>> find_rounds(const Play& play) {
 Timetable::Timetable(const Play& play) : micro_batches_(play.micro_batches) {
   for (const Player& player : play.players) {
     const size_t blocks = player.blocks.size();
-    OfPlayer& one = players_.emplace_back(
-        OfPlayer{&player, player.schedule.size(), std::vector<int32_t>(blocks, -1),
-                 std::vector<int32_t>(blocks, -1), {}, {}});
+    OfPlayer& one = players_.emplace_back(OfPlayer{&player,
+                                                   player.schedule.size(),
+                                                   std::vector<int32_t>(blocks, -1),
+                                                   std::vector<int32_t>(blocks, -1),
+                                                   {},
+                                                   {}});
     for (size_t i = 0; i < player.schedule.size(); ++i) {
       const auto block = static_cast<size_t>(player.schedule[i].block);
       if (one.first[block] < 0) one.first[block] = static_cast<int32_t>(i);

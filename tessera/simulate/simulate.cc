@@ -285,13 +285,12 @@ Simulation summarise(const Lowered& lowered, const ModelFacts& model, const Clus
     }
     const auto events =
         std::ranges::equal_range(out.events, role.representative, {}, &TraceEvent::rank);
-    role.memory =
-        memory_use(program, graph, cluster, lowered.devices, options.style,
-                   {out.step_time_s,
-                    {},
-                    {events.begin(), events.end()},
-                    options.memory_details,
-                    !out.events.empty()});
+    role.memory = memory_use(program, graph, cluster, lowered.devices, options.style,
+                             {out.step_time_s,
+                              {},
+                              {events.begin(), events.end()},
+                              options.memory_details,
+                              !out.events.empty()});
   }
   constexpr double kYear = 365.25 * 24 * 3600;
   out.failure_loss_s = out.step_time_s * options.failures_a_device_year *
@@ -343,8 +342,8 @@ OutlineKey key_of(const Cluster& cluster, const RankDevices& devices,
 }
 
 bool needs_offsets(const SimulateOptions& options) {
-  return options.memory && (options.memory_details ||
-                            options.style.allocator == Style::Allocator::kPlanned);
+  return options.memory &&
+         (options.memory_details || options.style.allocator == Style::Allocator::kPlanned);
 }
 
 }  // namespace
