@@ -249,7 +249,8 @@ struct LoweredDraft {
 class Trials {
  public:
   // Plans are tried with `quick`; play_again() gives the answer for the question's own options.
-  explicit Trials(const FitQuestion& question) : question_(question), quick_(question.options) {
+  explicit Trials(const FitQuestion& question)
+      : question_(question), quick_(question.options), tight_rank_(question.tight_rank) {
     quick_.memory_details = quick_.critical_path = quick_.events = false;
   }
 
@@ -298,11 +299,14 @@ class Trials {
 
  private:
   const Cluster& cluster() const { return *question_.cluster; }
+  Compiler& compiler() {
+    return question_.compiler != nullptr ? *question_.compiler : own_compiler_;
+  }
 
   Result<LoweredDraft> lower(const Draft& draft) {
     LoweredDraft out;
     TESSERA_TRY(out.lowering,
-                compiler_.lower(question_.forward, draft.plan, for_price(question_.optimizer)));
+                compiler().lower(question_.forward, draft.plan, for_price(question_.optimizer)));
     out.simulator = std::make_unique<Simulator>(*out.lowering);
     return out;
   }
@@ -341,7 +345,7 @@ class Trials {
 
   const FitQuestion& question_;
   SimulateOptions quick_;
-  Compiler compiler_;
+  Compiler own_compiler_;
   LoweredDraft lowered_, kept_;
   std::optional<int> tight_rank_;
 };

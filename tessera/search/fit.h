@@ -74,6 +74,8 @@ struct FitQuestion {
   // The most plans that are tried, refused ones included. The limit is a number of plans and not a
   // time, so that the answer does not depend on the machine on which it is computed.
   size_t most_evaluations = kMostEvaluations;
+  Compiler* compiler = nullptr;        // which has compiled the plan already; null: none has
+  std::optional<int> tight_rank = {};  // the rank that lacks the most memory, if it is known
 };
 // Tries changes of the plan one by one. If no single change is enough, keeps the change that
 // saves the most memory and tries all others in addition to it, for up to four turns. Changes

@@ -385,7 +385,8 @@ Result<int> run_simulate(const SimulateCommand& given) {
   simulated.failures_a_device_year = options.failures;
   simulated.restart_s = options.restart_s;
   texts.takes_outer = true;
-  TESSERA_TRY(const Compiled planned, compile(texts));
+  Compiler compiler;
+  TESSERA_TRY(const Compiled planned, compiler.compile(texts));
   if (!options.data.empty()) {
     auto counts = counted_rows(options.data, planned.lowering->graph());
     if (!counts) return invalid_input("simulate: " + counts.error().message);
@@ -413,7 +414,8 @@ Result<int> run_simulate(const SimulateCommand& given) {
   if (!planned.outer) {
     TESSERA_TRY(advice, find_remedies({forward_of(planned.model), options.plan, &cluster, simulated,
                                        planned.compute, texts.optimizer,
-                                       static_cast<size_t>(options.evaluations)}));
+                                       static_cast<size_t>(options.evaluations), &compiler,
+                                       shortage->rank}));
   }
   note(fit_text(*shortage, advice, result.step_time_s));
   return 1;
