@@ -149,6 +149,7 @@ class PlayerOutline {
       player_.blocks.push_back(std::move(block_));
       all_tags_.push_back(std::move(tags_));
     }
+    player_.schedule.reserve(program_.schedule.size());
     for (const BlockRunStep& step : program_.schedule) {
       const auto found = index.find(step.block);
       if (found != index.end()) player_.schedule.push_back({found->second, step.micro_batch});
