@@ -20,14 +20,16 @@ constexpr size_t kLeastPeriods = 3;  // the fewest periods that make a repetitio
 class Pattern {
  public:
   Pattern(const Player& player, bool smaller)
-      : schedule_(player.schedule), position_(player.blocks.size()) {
+      : schedule_(player.schedule),
+        position_(player.blocks.size()),
+        count_(player.blocks.size(), 0) {
     for (size_t i = 0; i < schedule_.size(); ++i) {
       if (player.blocks[static_cast<size_t>(schedule_[i].block)].smaller != smaller) continue;
       std::vector<size_t>& runs = position_[static_cast<size_t>(schedule_[i].block)];
       const auto micro_batch = static_cast<size_t>(schedule_[i].micro_batch);
       if (runs.size() <= micro_batch) runs.resize(micro_batch + 1, kNever);
       runs[micro_batch] = i;
-      ++count_[schedule_[i].block];
+      ++count_[static_cast<size_t>(schedule_[i].block)];
     }
   }
 
@@ -56,10 +58,9 @@ class Pattern {
       }
       chosen.push_back(one);
     }
-    const bool whole = std::all_of(count_.begin(), count_.end(), [&](const auto& block) {
-      return block.second == 1 || covered[block.first];
-    });
-    if (!whole) return {};
+    for (size_t block = 0; block < count_.size(); ++block) {
+      if (count_[block] > 1 && !covered[static_cast<int32_t>(block)]) return {};
+    }
     std::ranges::sort(chosen, {}, &Repetition::first);
     return chosen;
   }
@@ -67,7 +68,7 @@ class Pattern {
  private:
   bool has_one_size(const Repetition& one) const {
     for (size_t i = one.first; i < one.first + one.period; ++i) {
-      if (!count_.contains(schedule_[i].block)) return false;
+      if (count_[static_cast<size_t>(schedule_[i].block)] == 0) return false;
     }
     return true;
   }
@@ -95,7 +96,7 @@ class Pattern {
   static constexpr size_t kNever = SIZE_MAX;
   const std::vector<Run>& schedule_;
   std::vector<std::vector<size_t>> position_;  // by block and micro-batch
-  std::map<int32_t, int64_t> count_;           // runs by block
+  std::vector<int64_t> count_;                 // runs by block
 };
 
 // Returns whether a smaller micro-batch runs before the rounds of the larger ones. Such rounds
@@ -109,6 +110,11 @@ bool begins_early(const Player& player, const Repetition& rounds) {
 }
 
 std::optional<Rounds> rounds_of(const Play& play, bool smaller) {
+  const auto is_of_size = [smaller](const Player& player) {
+    return std::ranges::any_of(player.blocks,
+                               [smaller](const Block& block) { return block.smaller == smaller; });
+  };
+  if (!std::ranges::all_of(play.players, is_of_size)) return std::nullopt;
   Rounds out{play.micro_batches, 1, {}, smaller};
   for (const Player& player : play.players) {
     std::vector<Repetition> repetitions = Pattern(player, smaller).repetitions();

@@ -157,15 +157,13 @@ void expect_equal(const Outcome& a, const Outcome& b) {
   }
 }
 
-// Returns a play whose times differ by rounding errors; `which` says by which ones.
-Play roughened(Play play, size_t which) {
+// Returns a play whose times differ by up to this fraction of each.
+Play roughened(Play play, double most, uint32_t seed = 0) {
+  std::mt19937 random(seed);
   for (Player& player : play.players) {
     for (Block& block : player.blocks) {
-      which *= 3;  // so that players and blocks differ, too
-      which += which / 7;
-      for (size_t i = 0; i < block.items.size(); ++i) {
-        block.items[i].work_s *= 1 + 1e-15 * static_cast<double>((i + which) % 3);
-      }
+      for (Item& item : block.items)
+        item.work_s *= 1 + most / 2 * std::uniform_int_distribution(0, 2)(random);
     }
   }
   return play;
@@ -174,7 +172,7 @@ Play roughened(Play play, size_t which) {
 // Returns whether rounding errors grow from round to round, as they may where transfers share
 // links: such plays have no times to compare.
 bool grows(const Play& play, const Outcome& played) {
-  return std::abs(run(roughened(play, 0))->end_s - played.end_s) > 1e-12 * played.end_s;
+  return std::abs(run(roughened(play, 2e-15))->end_s - played.end_s) > 1e-12 * played.end_s;
 }
 
 // Returns the path with each part as often as it occurs, neighbours of one player and use joined.
@@ -278,12 +276,12 @@ Counts compare_paths(const std::string& schedule, uint32_t seeds, bool two_sizes
     if (!counted || !played) continue;
     const double close = kClose * played->end_s;
     const std::vector<PathPart> path = unrolled(played->critical_path);
-    const auto differs = [&](size_t which) {
-      const Outcome rough = *run(roughened(play, which));
+    const auto differs = [&](uint32_t by) {
+      const Outcome rough = *run(roughened(play, 2e-13, by));
       return std::abs(rough.end_s - played->end_s) > 1e-12 * played->end_s ||
              !difference(unrolled(rough.critical_path), path, close).empty();
     };
-    if (differs(0) || differs(1) || differs(5)) continue;
+    if (differs(0) || differs(1) || differs(2)) continue;
     expect_equal(*counted, *played);
     EXPECT_EQ(difference(unrolled(counted->critical_path), path, close), "");
     if (testing::Test::HasFailure()) break;
@@ -298,7 +296,7 @@ Counts compare_paths(const std::string& schedule, uint32_t seeds, bool two_sizes
 
 TEST_P(RoundsOf, ThePathIsThatOfAllRounds) {
   const Counts found = compare_paths(GetParam(), 400, /*two_sizes=*/false);
-  EXPECT_GE(found.plays, 150);
+  EXPECT_GE(found.plays, 120);
   if (GetParam() == "1f1b" || GetParam() == "interleaved") {
     EXPECT_GT(found.shorter, found.plays / 2);
     EXPECT_GT(found.shorter_paths, found.plays / 3);
@@ -307,7 +305,7 @@ TEST_P(RoundsOf, ThePathIsThatOfAllRounds) {
 
 TEST_P(RoundsOf, ThePathOfTwoSizesIsThatOfAllRounds) {
   const Counts found = compare_paths(GetParam(), 200, /*two_sizes=*/true);
-  EXPECT_GE(found.plays, 75);
+  EXPECT_GE(found.plays, 60);
 }
 
 // The rest of a schedule is the schedule of fewer micro-batches: each block runs once for each of
