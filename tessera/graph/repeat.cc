@@ -55,7 +55,89 @@ class Finder {
     return {};
   }
 
+  BlockLayers layers_of(const std::vector<std::vector<OpId>>& blocks) const {
+    const size_t length = blocks.front().size();
+    const auto place = [&](OpId op) {
+      return static_cast<size_t>(std::find(ops_.begin(), ops_.end(), op) - ops_.begin());
+    };
+    BlockLayers out{begins_of_layers(place(blocks[1].front()), length), {0}, {}};
+    if (out.begins.size() == 1) return out;
+    const auto layer = [&](size_t i) {
+      const size_t end = i + 1 < out.begins.size() ? out.begins[i + 1] : length;
+      return std::pair(out.begins[i], end - out.begins[i]);
+    };
+    const size_t first = place(blocks.front().front());
+    const auto is_alike = [&](size_t at, std::pair<size_t, size_t> part) {
+      const auto same = alike_.begin() + static_cast<std::ptrdiff_t>(first + part.first);
+      return std::equal(same, same + static_cast<std::ptrdiff_t>(part.second),
+                        alike_.begin() + static_cast<std::ptrdiff_t>(at));
+    };
+    int kinds = 1;
+    for (size_t i = 1; i < out.begins.size(); ++i) {
+      size_t same = 0;
+      while (same < i && (layer(same).second != layer(i).second ||
+                          !is_alike(first + out.begins[same], layer(i)))) {
+        ++same;
+      }
+      out.kinds.push_back(same < i ? out.kinds[same] : kinds++);
+    }
+    const auto add = [&](size_t at, size_t i) {
+      const auto from = ops_.begin() + static_cast<std::ptrdiff_t>(at);
+      out.beside.push_back(
+          {out.kinds[i], {from, from + static_cast<std::ptrdiff_t>(layer(i).second)}});
+    };
+    const auto any_layer = [&](const auto& is_here) {
+      size_t i = 0;
+      while (i < out.begins.size() && !is_here(layer(i))) ++i;
+      return i;
+    };
+    for (size_t begin = first, i = 0; i < out.begins.size();) {
+      i = any_layer([&](const auto& part) {
+        return part.second <= begin && is_alike(begin - part.second, part);
+      });
+      if (i < out.begins.size()) add(begin -= layer(i).second, i);
+    }
+    for (size_t end = first + length * blocks.size(), i = 0; i < out.begins.size();) {
+      i = any_layer([&](const auto& part) {
+        return end + part.second <= ops_.size() && is_alike(end, part);
+      });
+      if (i == out.begins.size()) break;
+      add(end, i);
+      end += layer(i).second;
+    }
+    return out;
+  }
+
  private:
+  // Returns where the layers of the block begin that begins at op `begin`, as positions in it.
+  std::vector<size_t> begins_of_layers(size_t begin, size_t length) const {
+    const size_t least = crossing(begin);
+    std::vector<size_t> cuts = {0};
+    for (size_t i = 1; i < length; ++i) {
+      if (crossing(begin + i) <= least) cuts.push_back(i);
+    }
+    cuts.push_back(length);
+    std::map<std::vector<int>, std::vector<size_t>> pieces;  // the ends of equal pieces
+    for (size_t c = 0; c + 1 < cuts.size(); ++c) {
+      const auto from = alike_.begin() + static_cast<std::ptrdiff_t>(begin);
+      pieces[{from + static_cast<std::ptrdiff_t>(cuts[c]),
+              from + static_cast<std::ptrdiff_t>(cuts[c + 1])}]
+          .push_back(cuts[c + 1]);
+    }
+    // Of pieces that occur equally often the one that comes last ends the layers.
+    std::vector<size_t> ends;
+    for (const auto& [ops, of_piece] : pieces) {
+      if (std::pair(ends.size(), ends.empty() ? 0 : ends.back()) <
+          std::pair(of_piece.size(), of_piece.back())) {
+        ends = of_piece;
+      }
+    }
+    if (ends.size() <= 2) return {0};
+    ends.insert(ends.begin(), 0);
+    if (ends.back() == length) ends.pop_back();
+    return ends;
+  }
+
   std::string dims_of(const Tensor& tensor) const {
     if (sizes_ == Sizes::kEqual) return describe(tensor.dims);
     std::string out;
@@ -167,6 +249,10 @@ class Finder {
 
 std::vector<std::vector<OpId>> repeated_blocks(const Graph& graph, Sizes sizes) {
   return Finder(graph, sizes).blocks();
+}
+
+BlockLayers layers_of_blocks(const Graph& graph, const std::vector<std::vector<OpId>>& blocks) {
+  return Finder(graph, Sizes::kEqual).layers_of(blocks);
 }
 
 }  // namespace tessera

@@ -31,4 +31,24 @@ enum class Sizes : uint8_t { kEqual, kAny };
 // Returns the blocks in order, all of the same length; empty if nothing repeats.
 std::vector<std::vector<OpId>> repeated_blocks(const Graph& graph, Sizes sizes = Sizes::kEqual);
 
+// The layers of a block that consists of several unlike ones. Hybrid models have such blocks: five
+// layers whose attention has a window and one without, or state spaces with attention between them.
+struct BlockLayers {
+  std::vector<size_t> begins;  // by layer: its first op, as a position in the block
+  std::vector<int> kinds;      // by layer: layers that are equal have the same number, from 0 on
+  // Layers of these kinds directly before the first block and directly behind the last one, where
+  // the model does not begin or end with a whole block.
+  struct Beside {
+    int kind = 0;
+    std::vector<OpId> ops;
+  };
+  std::vector<Beside> beside;
+};
+
+// Cuts the blocks of repeated_blocks() into layers. A block can be cut where no more tensors go from
+// op to op than from block to block. If one of the pieces between such places occurs more than
+// twice, each of its occurrences ends a layer (the MLPs of six layers do). Otherwise the block is
+// one layer.
+BlockLayers layers_of_blocks(const Graph& graph, const std::vector<std::vector<OpId>>& blocks);
+
 }  // namespace tessera

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/repeat.h"
@@ -125,6 +126,12 @@ Layers unequal_layers(const Graph& graph) {
   return out;
 }
 
+// Layers of the model that are priced by the first and the second of each kind.
+struct Run {
+  Layers blocks;       // the first kKept of them stay in the graph
+  BlockLayers layers;  // of a block
+};
+
 // Translates layers from ops of the graph that is being folded to ops of the model. Returns nothing
 // if one of the ops is already in a run.
 std::optional<Layers> of_model(const State& state, Layers layers, const std::set<OpId>& in_runs) {
@@ -174,7 +181,7 @@ Result<Fold> fold_layers(const Graph& forward) {
   State state;
   state.graph = forward;
   for (const Op& op : forward.ops()) state.origin.push_back(op.id);
-  std::vector<Layers> runs;  // ops of the model
+  std::vector<Run> runs;  // ops of the model
   std::set<OpId> in_runs;
   for (;;) {
     const Layers found = repeated_blocks(state.graph);
@@ -189,8 +196,15 @@ Result<Fold> fold_layers(const Graph& forward) {
     std::fill_n(stays.begin(), kKept, true);
     auto folded = without_layers(state, found, stays);
     if (!folded) break;
-    for (const auto& layer : *run) in_runs.insert(layer.begin(), layer.end());
-    runs.push_back(*std::move(run));
+    BlockLayers layers = layers_of_blocks(state.graph, found);
+    std::erase_if(layers.beside, [&](BlockLayers::Beside& layer) {
+      auto ops = of_model(state, {layer.ops}, in_runs);
+      if (ops) layer.ops = std::move(ops->front());
+      return !ops;
+    });
+    for (const auto& block : *run) in_runs.insert(block.begin(), block.end());
+    for (const auto& layer : layers.beside) in_runs.insert(layer.ops.begin(), layer.ops.end());
+    runs.push_back({*std::move(run), std::move(layers)});
     state = std::move(*folded);
   }
   Fold fold;
@@ -202,25 +216,36 @@ Result<Fold> fold_layers(const Graph& forward) {
   // folded graph in this order.
   std::map<OpId, FoldUnit> units;
   std::map<OpId, OpId> stand_ins;  // by first op of a unit: the first op of its stand-in
-  for (size_t r = 0; r < runs.size(); ++r) {
-    for (size_t layer = 0; layer < runs[r].size(); ++layer) {
-      const std::vector<OpId>& ops = runs[r][layer];
-      units[ops.front()] = {ops, 0, static_cast<int>(r)};
-      stand_ins[ops.front()] = runs[r][std::min(layer, kKept - 1)].front();
+  int run = 0;                     // the number of the next run of equal layers
+  const auto add = [&](std::vector<OpId> ops, OpId stand_in, int of_run) {
+    const OpId first = ops.front();
+    units[first] = {std::move(ops), 0, of_run};
+    stand_ins[first] = stand_in;
+  };
+  for (const auto& [blocks, layers] : runs) {
+    const size_t count = layers.begins.size();
+    for (size_t b = 0; b < blocks.size(); ++b) {
+      for (size_t i = 0; i < count; ++i) {
+        const auto at = [&](size_t layer) {
+          return blocks[b].begin() + static_cast<std::ptrdiff_t>(
+                                         layer < count ? layers.begins[layer] : blocks[b].size());
+        };
+        add({at(i), at(i + 1)}, blocks[std::min(b, kKept - 1)][layers.begins[i]],
+            run + layers.kinds[i]);
+      }
     }
+    for (const auto& [kind, ops] : layers.beside) add(ops, ops.front(), run + kind);
+    run += 1 + std::ranges::max(layers.kinds);
   }
   if (unequal && !unequal->empty()) {
-    fold.unequal_run = static_cast<int>(runs.size());
+    fold.unequal_run = run;
     for (const std::vector<OpId>& ops : *unequal) {
-      units[ops.front()] = {ops, 0, fold.unequal_run};
-      stand_ins[ops.front()] = ops.front();
+      add(ops, ops.front(), fold.unequal_run);
       in_runs.insert(ops.begin(), ops.end());
     }
   }
   for (const Op& op : forward.ops()) {
-    if (in_runs.contains(op.id)) continue;
-    units[op.id] = {{op.id}, 0, -1};
-    stand_ins[op.id] = op.id;
+    if (!in_runs.contains(op.id)) add({op.id}, op.id, -1);
   }
   std::map<OpId, int> numbers;  // the numbers of the folded units, by first op
   std::map<OpId, int> unit_by_op;

@@ -10,12 +10,15 @@
 // Planners deal with units: a layer of a run, or one op that stands outside all runs. A pipeline
 // stage is a row of neighbouring units.
 //
+// If the blocks that repeat consist of several unlike layers, as those of hybrid models do, each of
+// these layers is a unit (layers_of_blocks() in graph/repeat.h), and two blocks stay in the graph.
+//
 // Layers that are built alike but have unequal sizes stay in the graph, each as a unit of its own.
 // If there are many such layers, a few of them are sampled (sample_layers) and priced, and the
 // prices of the others are interpolated by size.
 //
-// Invariants: units are in graph order and cover every forward op once. The first layer of a run
-// stands for itself. The second layer stands for itself and all later layers. A graph in which
+// Invariants: units are in graph order and cover every forward op once. The first layer, or block,
+// of a run stands for itself. The second one stands for itself and all later ones. A graph in which
 // nothing repeats more than twice is its own fold.
 #pragma once
 

@@ -82,6 +82,24 @@ TEST(Fold, EveryFamilyFolds) {
   }
 }
 
+// A hybrid repeats blocks of several unlike layers. Each of them is a unit, so that stages may begin
+// between them, also where the model begins or ends with a part of a block.
+TEST(Fold, BlocksOfSeveralLayersAreCutIntoThem) {
+  const std::string layers = "M-M-M-M*-M-M-M-M-M*-M-M-M-M-M*-M-M-M-M-M-";
+  const Graph forward = forward_of_spec("nemotron_h:pattern=" + layers);
+  const Fold fold = fold_layers(forward).value();
+  expect_units_cover(forward, fold);
+  std::map<int, std::set<size_t>> sizes;  // by run: the numbers of ops of its units
+  size_t in_runs = 0;
+  for (const FoldUnit& unit : fold.units) {
+    if (unit.run < 0) continue;
+    sizes[unit.run].insert(unit.ops.size());
+    ++in_runs;
+  }
+  EXPECT_GE(in_runs, static_cast<size_t>(std::ranges::count(layers, '-')));
+  for (const auto& [run, of_run] : sizes) EXPECT_EQ(of_run.size(), 1U) << run;
+}
+
 // There are 16 blocks of unequal MLPs: each is a unit, and the sampled graph has the first, the
 // smallest, the largest and some between them.
 TEST(Fold, UnequalLayersAreUnitsOfWhichAFewAreSampled) {

@@ -380,7 +380,7 @@ double Estimator::tied_s(const Choice& choice, const std::vector<const Stage*>& 
 }
 
 Estimator::Stage Estimator::stage(const Choice& choice, Sums sums, const Ground& ground,
-                                  double passes_after) const {
+                                  double passes_after, int64_t at_work) const {
   Stage out;
   out.leaving_bytes = sums.leaving_bytes / static_cast<double>(sums.last.replicas);
   out.alive_bytes = sums.alive_bytes;
@@ -390,7 +390,7 @@ Estimator::Stage Estimator::stage(const Choice& choice, Sums sums, const Ground&
   out.forward_s = sums.conversion_s;
   // Units were priced with the ranks of one stage at work. Where the devices of a node share cores,
   // the ranks of other stages slow them down.
-  const double busy = slowness(ground.first_device, choice.ranks());
+  const double busy = slowness(ground.first_device, at_work);
   for (Sums::Alike& group : sums.groups) {
     UnitPrice& sum = group.sum;
     const double turns = busy / slowness(ground.first_device, group.layout.priced_ranks);
@@ -450,7 +450,7 @@ Estimate Estimator::estimate(Choice& choice, const std::vector<const UnitPrices*
   for (int64_t place = 0; place < choice.stages; ++place)
     by_place.push_back(slowest_at(choice, place, by_kind));
   const auto stages = static_cast<size_t>(choice.stages * choice.chunks);
-  choice.cuts.clear();
+  choice.cuts = {};
   auto [it, is_new] = balanced_.try_emplace({by_place, static_cast<int64_t>(stages)});
   Balanced& balanced = it->second;
   if (is_new) {
@@ -462,7 +462,7 @@ Estimate Estimator::estimate(Choice& choice, const std::vector<const UnitPrices*
     }
     Choice plain = choice;  // the cached sums are computed for `sharded` 0
     plain.cuts = balanced.cuts;
-    plain.units.clear();
+    plain.units = {};
     plain.sharded = 0;
     StageSums& known = balanced.stages;
     for (size_t s = 0; s < stages; ++s) {
@@ -554,6 +554,10 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
   const size_t places = alike ? 1 : p;
   // At each place all chunks but the first are followed by backward passes of other chunks, which
   // hide the sums of their gradients.
+  // Ranks wait in the bubble, and so do not work.
+  const auto m = static_cast<double>(choice.micro_batches);
+  const auto at_work = static_cast<int64_t>(
+      std::ceil(static_cast<double>(choice.ranks()) * m / (m + schedule->bubble)));
   std::vector<std::optional<Stage>> priced(sums.size() * places * 2);
   std::vector<const Stage*> work;
   for (size_t s = 0; s < of_stage.size(); ++s) {
@@ -563,13 +567,12 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
     if (!one) {
       const auto after = static_cast<double>(std::min(choice.stages, choice.micro_batches));
       one = stage(choice, sums[of_stage[s]], ground(choice, static_cast<int64_t>(place)),
-                  is_followed ? after : 0);
+                  is_followed ? after : 0, at_work);
     }
     work.push_back(&*one);
   }
 
   // Sums up each place's stages: chunk c of place q is stage c * p + q.
-  const auto m = static_cast<double>(choice.micro_batches);
   Estimate out;
   double most = 0, sum = 0, once = 0, fullest = 0, slice = 0;
   for (size_t place = 0; place < p; ++place) {
@@ -623,9 +626,10 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
     const double played_s = schedules_.play(choice.schedule, size, choice.micro_batches, times);
     out.step_s = std::max(played_s, m * crossing) + once;
   } else if (p > 1) {
-    // Adds the bubble as if all slices took as long as the slowest one.
+    // Adds the bubble, in which the slowest place waits for the others, as if these took equally
+    // long and all slices took as long as the slowest one.
     const auto slices = static_cast<double>(std::max<size_t>(choice.slices.size(), 1));
-    out.step_s += schedule->bubble * slice * slices * sum / static_cast<double>(p);
+    out.step_s += schedule->bubble * slice * slices * (sum - most) / static_cast<double>(p - 1);
     out.step_s += 2 * between.way_s;
     if (!hides) out.step_s += 2 * m * static_cast<double>(choice.chunks) * between.arrives_s;
   }

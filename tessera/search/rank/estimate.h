@@ -160,7 +160,7 @@ class Estimator {
     std::vector<size_t> of_stage;  // by stage: its position in `sums`
   };
   struct Balanced {
-    std::vector<size_t> cuts;
+    SharedList<size_t> cuts;
     StageSums stages;
   };
   struct Ground {  // the ranks and devices of a place of the pipeline
@@ -175,8 +175,10 @@ class Estimator {
   UnitLayout common_layout(const Choice& choice, size_t number) const;
   double slowness(int64_t first_device, int64_t ranks) const;
   // Returns the costs of a stage. `passes_after`: number of backward passes that follow the stage's
-  // last backward pass at its place.
-  Stage stage(const Choice& choice, Sums sums, const Ground& ground, double passes_after) const;
+  // last backward pass at its place. `at_work`: number of ranks of all stages that usually work at
+  // the same time.
+  Stage stage(const Choice& choice, Sums sums, const Ground& ground, double passes_after,
+              int64_t at_work) const;
   Estimate estimate_stages(const Choice& choice, const std::vector<Sums>& sums,
                            const std::vector<size_t>& of_stage, int64_t micro_batch);
   struct MessageTime {
