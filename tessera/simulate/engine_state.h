@@ -1,5 +1,5 @@
-// What is going on in a play at one time: the `Scene`. Private to engine*.cc. The engine
-// (engine_steps.h) moves it on, the RoundCounter (round_counter.h) compares it with what it was.
+// A `Scene` is all that is going on in a play at one time. Private to engine*.cc. The engine
+// (engine_steps.h) moves it on, and the RoundCounter (round_counter.h) compares it with earlier ones.
 // Times are seconds from the start of the step.
 #pragma once
 
@@ -174,11 +174,11 @@ struct Scene {
   // Returns the rate of the item at work in a cut stretch.
   double head_rate(int32_t p) const;
 
-  // What is played:
+  // The play:
   const Play& play;
   RunItemsTable& run_items;
   Timetable timetable;  // without the micro-batches that are left out
-  // What is going on:
+  // Players, transfers and what comes next:
   std::vector<Actor> actors;
   Slots slots;
   TransferList transfers;
@@ -190,7 +190,7 @@ struct Scene {
   std::vector<double> loads;  // by pool: the number of ranks at work
   double now = 0;
   uint64_t order = 0;
-  // What has happened:
+  // Results so far:
   std::vector<PlayerResult> results;
   StretchCounts stretches;
   std::optional<History> history;  // set if a critical path is asked for
@@ -199,7 +199,6 @@ struct Scene {
   double left_out_s = 0;  // time of the step that was counted, not played
 };
 
-// engine_result.cc:
 // Returns the outcome of a play that has ended.
 Outcome outcome_of(Scene& scene);
 // Returns the error of a play that cannot go on.

@@ -10,7 +10,7 @@ namespace tessera::engine {
 class Engine {
  public:
   // Makes an engine. With `counts_rounds` it counts rounds that repeat instead of playing them,
-  // where it can (engine_rounds.cc).
+  // where it can (round_counter.h).
   Engine(const Play& play, RunItemsTable& run_items, bool counts_rounds);
   Result<Outcome> run();
   // Returns whether the outcome is invalid because rounds were left out of one repetition of the
@@ -18,7 +18,7 @@ class Engine {
   bool lost_count() const { return rounds_.lost_count(); }
 
  private:
-  // engine.cc: players
+  // engine_steps.cc: players
   void begin_run(int32_t p);
   int32_t run_items_of(int32_t p, int32_t run);
   void post_receives(int32_t p, int32_t run, double host_at);

@@ -93,7 +93,7 @@ class Walk {
   }
 
  private:
-  // What the walk was when it came to the begin of a span.
+  // The state of the walk when it came to the begin of a span.
   struct Moment {
     int64_t number = 0;         // of the span
     std::vector<int64_t> next;  // by player

@@ -1,5 +1,5 @@
 // The past of the players, which is kept only if a critical path is asked for, and the path itself.
-// Rounds that were counted and not played (engine_rounds.cc) are in it once, with the number of
+// Rounds that were counted and not played (round_counter.h) are in it once, with the number of
 // times that they happen: both the history and the path have a size that does not grow with the
 // number of such rounds.
 //

@@ -1,4 +1,4 @@
-// Counts rounds (rounds.h) that repeat exactly instead of playing them (engine_rounds.cc). It watches
+// Counts rounds (rounds.h) that repeat exactly instead of playing them. It watches
 // a scene and marks what it is like once a round; the engine tells it of what it must know.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace tessera::engine {
 
-// What a scene is like at one time, for the comparison of rounds. Two marks are compared by `words`,
+// A `Mark` is a description of a scene at one time, for the comparison of rounds. Two marks are compared by `words`,
 // `times` and `hosts`.
 struct Mark {
   double time = 0;
@@ -24,10 +24,9 @@ struct Mark {
 
 class RoundCounter {
  public:
-  // With `counts` it counts rounds where it can; else all of them are played.
+  // Makes a counter. With `counts` it counts rounds where it can; else all of them are played.
   RoundCounter(Scene& scene, bool counts);
-  // Must be called when a player begins a run, when a transfer is made and when a stretch was
-  // played.
+  // Notes that a player begins a run, that a transfer is made, that a stretch was played.
   void run_begins(int32_t p) {
     if (p == watched_) watch_run(p);
   }
@@ -37,10 +36,11 @@ class RoundCounter {
   void stretch_ends(const PlayedStretch& stretch) {
     if (watched_ >= 0) played_stretches_.push_back(stretch);
   }
-  // Must be called before the scene moves on to the time `time`, and when it has ended.
+  // Makes a mark if one is due before the scene moves on to this time.
   void before(double time) {
     if (time > mark_due_) take_mark();
   }
+  // Notes that the scene has ended.
   void end() {
     while (watched_ >= 0) watch_next();
   }

@@ -47,7 +47,7 @@ class Timetable {
   int64_t micro_batches() const { return micro_batches_; }
   size_t size(int32_t player) const { return of(player).size; }  // number of runs
   Run run(int32_t player, size_t position) const;
-  // Return the positions of the first and of the last run of a block; -1: it does not run.
+  // Returns the position of the first (the last) run of a block; -1: it does not run.
   int32_t first(int32_t player, size_t block) const { return of(player).first[block]; }
   int32_t last(int32_t player, size_t block) const { return of(player).last[block]; }
   // Removes the first rounds of each repetition and gives later micro-batches smaller numbers.

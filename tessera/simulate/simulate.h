@@ -32,7 +32,7 @@ struct SimulateOptions {
   // `memory`.
   bool memory_details = true;
   // If true, also computes Simulation::critical_path. If events are not kept and jitter is 0, rounds
-  // of the schedule that repeat exactly are counted instead of played (engine_rounds.cc); the
+  // of the schedule that repeat exactly are counted instead of played (round_counter.h); the
   // result then is the same except for rounding errors.
   bool critical_path = true;
   uint64_t seed = 0;  // of the random numbers for jitter
@@ -73,11 +73,9 @@ class Simulator {
   Simulator(Simulator&&) noexcept;
   Result<Simulation> run(const Cluster& cluster, const SimulateOptions& options);
 
-  // What is known of a step before it is played, which is much cheaper than run(). What is made for
-  // these answers, run() uses again. They do not have what only SimulateOptions::memory_details
-  // asks for.
-  //
-  // Returns the memory of one rank; nothing if the rank is in no mesh.
+  // Returns the memory of one rank; nothing if the rank is in no mesh. This and the next two
+  // functions play nothing, and run() uses what they have made again. Figures that only
+  // SimulateOptions::memory_details asks for are not set.
   Result<std::optional<MemoryUse>> memory_of(int rank, const Cluster& cluster,
                                              const SimulateOptions& options);
   // Returns the roles with only their ranks, devices, stages and memory.

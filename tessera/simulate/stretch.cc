@@ -88,7 +88,8 @@ InBundle play(const RunItems& run_items, const Bundle& bundle, Beside beside, do
 // Finds the bundles among the items and adds them, with their times, to `out`.
 void find_bundles(const RunItems& run_items, Stretches& out) {
   for (size_t i = 0; i < run_items.items.size(); ++i) {
-    if (run_items.items[i].kind != ItemKind::kIssue || is_waited_for_at_once(run_items.items, i)) continue;
+    if (run_items.items[i].kind != ItemKind::kIssue || is_waited_for_at_once(run_items.items, i))
+      continue;
     auto bundle = bundle_at(run_items.items, i);
     if (!bundle) continue;
     for (auto& started : out.started) started.resize(run_items.items.size());
@@ -115,7 +116,8 @@ std::vector<bool> items_inside(const RunItems& run_items, Manner manner) {
     if (items[i].kind == ItemKind::kCompute || items[i].kind == ItemKind::kHost ||
         (manner.rigid && run_items.bundle(i) != nullptr)) {
       inside[i] = true;
-    } else if (is_waited_for_at_once(items, i) && (manner.beside == Beside::kNothing || items[i].use.nic == 0)) {
+    } else if (is_waited_for_at_once(items, i) &&
+               (manner.beside == Beside::kNothing || items[i].use.nic == 0)) {
       inside[i] = inside[i + 1] = true;
     }
   }
