@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Weighs the mechanisms of the search behind `--plan auto`: what does the answer lose, and what does the search save, without one?
 
-Each question is asked once as it is and once for each mechanism without it (TESSERA_SEARCH_WITHOUT, tessera/search/mechanisms.h).
+Each question is asked once as it is and once for each mechanism without it (TESSERA_SEARCH_WITHOUT, tessera/search/choices/mechanisms.h).
 Questions are the cases of run_planners.py and, with --published, groups of published runs as run_published.py samples them. The
 page has a row for each mechanism: the geometric mean and the extremes of (step without it / step with it), in how many questions
 the answer changed, and the processor seconds that its absence saves. --answers makes a run that was stopped go on.
@@ -23,7 +23,7 @@ import sys
 import run_planners
 import run_published
 
-TABLE = pathlib.Path(__file__).resolve().parent.parent / "tessera/search/mechanisms.cc"
+TABLE = pathlib.Path(__file__).resolve().parent.parent / "tessera/search/choices/mechanisms.cc"
 CHANGED = 1e-6  # of the step, or more: the answer changed
 
 

@@ -8,7 +8,7 @@
 #                [ALSO_SLOW]                               its tests have slow entries, too (tessera_test_program)
 #                [OWN_HEADERS])                            its tests have no precompiled headers (tessera_compile_as_test)
 #
-# Makes the static library tessera_<name> from the *.cc files of the module's folder and of its direct subfolders, the
+# Makes the static library tessera_<name> from the *.cc files of the module's folder and of two levels of subfolders, the
 # test program tessera_<name>_test from *_test.cc, and tessera_<name>_benchmark from *_benchmark.cc (target
 # `benchmarks`). main.cc is left out; the cli makes its program from it.
 #
@@ -20,7 +20,8 @@
 # A module without sources, or with a dependency that was skipped, is skipped with a message.
 
 function(tessera_glob variable)
-  file(GLOB files CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc" "${CMAKE_CURRENT_SOURCE_DIR}/*/*.cc")
+  file(GLOB files CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc" "${CMAKE_CURRENT_SOURCE_DIR}/*/*.cc"
+    "${CMAKE_CURRENT_SOURCE_DIR}/*/*/*.cc")
   set(${variable} ${files} PARENT_SCOPE)
 endfunction()
 

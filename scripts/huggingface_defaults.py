@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tessera/models/huggingface_defaults.cc: what a config.json means where it leaves a key out, by model type.
+"""Writes tessera/models/huggingface/huggingface_defaults.cc: what a config.json means where it leaves a key out, by model type.
 
   .venv/bin/python scripts/huggingface_defaults.py            writes the file anew, from the `transformers` of this Python
   .venv/bin/python scripts/huggingface_defaults.py --check    says where the file differs from them (exit code 1)
@@ -19,7 +19,7 @@ import textwrap
 TYPES = ("gpt2", "llama", "mistral", "mixtral", "qwen2", "qwen3", "bert", "vit", "t5", "qwen3_moe", "deepseek_v3", "deepseek_v2",
          "gpt_oss", "gemma2", "gemma3_text", "olmo2", "phi3", "glm4", "glm4_moe", "llama4_text", "nemotron",
          "smollm3", "mamba2", "qwen3_next")
-FILE = pathlib.Path(__file__).resolve().parent.parent / "tessera/models/huggingface_defaults.cc"
+FILE = pathlib.Path(__file__).resolve().parent.parent / "tessera/models/huggingface/huggingface_defaults.cc"
 PASSED_OVER = {
     # These keys belong to the file, to text generation or to the output of a call.
     "transformers_version", "architectures", "dtype", "output_hidden_states", "return_dict", "use_cache", "label2id",
@@ -105,7 +105,7 @@ def text():
     rows += [f'"{name}": {json.dumps([value])}' for name, value in FORMER_VALUES.items()]
     passed = "\n".join(textwrap.wrap(", ".join(rows), 98, break_on_hyphens=False))
     return f"""// Written by scripts/huggingface_defaults.py from the configuration classes of transformers; do not edit.
-#include "tessera/models/huggingface_defaults.h"
+#include "tessera/models/huggingface/huggingface_defaults.h"
 
 namespace tessera {{
 

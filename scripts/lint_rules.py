@@ -18,15 +18,16 @@ CIRCLES = {
     "tessera/import/export_weights": 5,
     "tessera/models/architecture": 4,
     "tessera/models/families": 4,
-    "tessera/program/verify": 5,
+    "tessera/program/verify/interpretation": 5,
     "tessera/program/walk": 19,
-    "tessera/runtime/arrays": 5,
+    "tessera/runtime/arrays/arrays": 5,
     "tessera/runtime/cached_rows": 4,
     "tessera/runtime/kernels": 6,
     "tessera/tables/closed_form": 5,
     "tessera/simulate/engine": 4,
 }
 HEADER_COMMENT_LINES = 60
+MAX_SOURCES = 25  # of a folder, tests apart; more have sub-folders that name what a reader looks for
 
 # Folders of optional back ends, and their stubs: the only places that may ask which back end is present.
 BACKEND_FOLDERS = re.compile(r"^tessera/(comm/(mpi|no_mpi|nccl|no_nccl)|runtime/\w+|cli/with_runtime)/")
@@ -163,6 +164,15 @@ def equal_types(sources):
                 yield name, number, f"{qualified} is also defined in {where}; types in one namespace need names of their own"
 
 
+def large_folders(sources):
+    """Folders with more sources than a reader can look through."""
+    counts = collections.Counter(name.rsplit("/", 1)[0] for name, _ in sources
+                                 if name.startswith("tessera/") and re.search(r"(?<!_test)(?<!_benchmark)\.cc$", name))
+    for folder, count in sorted(counts.items()):
+        if count > MAX_SOURCES:
+            yield folder, 1, f"{count} sources in one folder, at most {MAX_SOURCES} may be; give them sub-folders"
+
+
 def include_circles(sources):
     """Sources of a module that include each other in a circle: none of them can be read or tested without the others. A
     source is a header with its .cc."""
@@ -210,7 +220,7 @@ def main():
         for number, message in found + list(citations(name, text)):
             print(f"{name}:{number}: {message}")
             count += 1
-    for name, number, message in [*equal_types(sources), *include_circles(sources)]:
+    for name, number, message in [*equal_types(sources), *large_folders(sources), *include_circles(sources)]:
         print(f"{name}:{number}: {message}")
         count += 1
     if count:

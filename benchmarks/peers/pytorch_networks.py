@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The peer of benchmarks/run_networks.py: networks over images and volumes in PyTorch, trained on random samples.
 
-`resnet50` is ResNet v1.5, `cosmoflow` that of tessera/models/cosmoflow.h, `conv2d` and `conv3d` one convolution whose input
+`resnet50` is ResNet v1.5, `cosmoflow` that of tessera/models/science/cosmoflow.h, `conv2d` and `conv3d` one convolution whose input
 is x plus a trained number for each channel, so that the backward pass makes both gradients, and whose output goes through
 ReLU into a sum, so that little but the convolution is timed. SGD with momentum; DistributedDataParallel (gloo) over several
 ranks, one thread a rank. Prints one line of JSON: seconds of each timed step, the number of parameters, PyTorch's version.

@@ -14,8 +14,8 @@
 #include <optional>
 
 #include "tessera/cli/cli.h"
+#include "tessera/cli/libraries/planning_library.h"
 #include "tessera/cli/output.h"
-#include "tessera/cli/planning_library.h"
 
 namespace tessera::cli {
 namespace {

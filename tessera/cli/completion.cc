@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "tessera/base/text.h"
-#include "tessera/cli/described.h"
+#include "tessera/cli/inspect/described.h"
 
 namespace tessera::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/output.h"
 #include "tessera/models/graph_file.h"
-#include "tessera/models/graph_network.h"
+#include "tessera/models/science/graph_network.h"
 #include "tessera/sparse/graphs/read.h"
 #include "tessera/sparse/graphs/sample.h"
 

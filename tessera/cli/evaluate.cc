@@ -2,7 +2,7 @@
 #include <memory>
 
 #include "tessera/cli/cli.h"
-#include "tessera/cli/run_commands.h"
+#include "tessera/cli/libraries/run_commands.h"
 
 namespace tessera::cli {
 

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "tessera/base/doing.h"
-#include "tessera/cli/caller.h"
 #include "tessera/cli/cli.h"
+#include "tessera/cli/libraries/caller.h"
 
 int main(int argc, char** argv) {
   tessera::tell_when_memory_is_exhausted();

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "tessera/base/text.h"
-#include "tessera/cli/described.h"
+#include "tessera/cli/inspect/described.h"
 
 namespace tessera::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include "tessera/base/memory_text.h"
 #include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
-#include "tessera/cli/caller.h"
+#include "tessera/cli/libraries/caller.h"
 
 namespace tessera::cli {
 namespace {

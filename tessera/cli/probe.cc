@@ -2,9 +2,9 @@
 #include <memory>
 
 #include "tessera/cli/cli.h"
-#include "tessera/cli/load_library.h"
+#include "tessera/cli/libraries/load_library.h"
+#include "tessera/cli/libraries/probe_library.h"
 #include "tessera/cli/output.h"
-#include "tessera/cli/probe_library.h"
 
 namespace tessera::cli {
 

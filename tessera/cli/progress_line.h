@@ -14,7 +14,7 @@
 #include <string_view>
 #include <thread>
 
-#include "tessera/cli/caller.h"
+#include "tessera/cli/libraries/caller.h"
 
 namespace tessera::cli {
 

@@ -10,7 +10,7 @@
 #include "tessera/base/doing.h"
 #include "tessera/graph/optimizers.h"
 #include "tessera/plan/load.h"
-#include "tessera/program/verify.h"
+#include "tessera/program/verify/verify.h"
 
 namespace tessera {
 namespace {

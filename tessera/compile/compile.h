@@ -34,9 +34,9 @@
 #include "tessera/graph/builder.h"
 #include "tessera/models/model.h"
 #include "tessera/plan/islands.h"
-#include "tessera/plan/path_cache.h"
 #include "tessera/plan/plan.h"
 #include "tessera/plan/prepare.h"
+#include "tessera/plan/resolve/path_cache.h"
 #include "tessera/program/lower.h"
 
 namespace tessera {

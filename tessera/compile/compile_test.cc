@@ -6,7 +6,7 @@
 #include <fstream>
 
 #include "tessera/plan/load.h"
-#include "tessera/program/text.h"
+#include "tessera/program/text/text.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,7 @@
 //   ids.<f>    int64 [samples, bag], padded with -1; f from 0, in the order of the features
 //   targets    int64 [samples], 0 or 1
 //
-// A run reads a file of clicks by these names of inputs (runtime/clicks.h). Other programs can read
+// A run reads a file of clicks by these names of inputs (runtime/data/clicks.h). Other programs can read
 // the arrays as NumPy files (docs/guides/data.md).
 #pragma once
 

@@ -56,7 +56,7 @@ struct ExportSettings {
   // and loss), as far as the model has them.
   std::set<std::string, std::less<>> whole;
   int64_t chunks = 1;             // number of stages on each place of the pipeline
-  std::string schedule = "1f1b";  // a name of plan/schedule.h
+  std::string schedule = "1f1b";  // a name of plan/schedules/schedule.h
   // By stage, its number of blocks. Empty: even, the first stages one block longer if need be.
   std::vector<int64_t> blocks;
   int64_t micro_batches = 1;

@@ -67,7 +67,7 @@ struct ExportTarget {
   std::vector<std::string> endings = {};
   // Words that a text has if it starts the framework, as "pretrain_gpt.py".
   std::vector<std::string> starts = {};
-  DegreeGrid grid = {};  // what a planner may offer for it (search/grid.h)
+  DegreeGrid grid = {};  // what a planner may offer for it (search/choices/grid.h)
 };
 
 // Returns the targets, in the order in which find_target_of_plan() in export.h asks them.

@@ -1,5 +1,5 @@
 // Tells which operands of an op name rows of a table, and which rows these are, for every kind of
-// op. It is for code that keeps a table by rows (program/row_caches.h).
+// op. It is for code that keeps a table by rows (program/rows/row_caches.h).
 #pragma once
 
 #include <cstddef>

@@ -40,7 +40,7 @@ struct Architecture {
   int64_t latent = 0;  // width of a token's vector in the experts; 0: hidden
   // The first blocks, which have an MLP and no experts: their number and the MLP's width.
   int64_t dense_layers = 0, dense_ffn = 0;
-  // For hybrids: a letter for each block (models/nemotron_h.h). `ffn` is the width of an expert,
+  // For hybrids: a letter for each block (models/language/nemotron_h.h). `ffn` is the width of an expert,
   // and an expert has two matrices. `ssm_heads` is the number of heads of a state space block,
   // `mtp` the number of further tokens that are predicted (multi-token prediction).
   std::string pattern;

@@ -11,7 +11,7 @@
 #include "tessera/models/architecture.h"
 #include "tessera/models/families.h"
 #include "tessera/models/graph_file.h"
-#include "tessera/models/huggingface.h"
+#include "tessera/models/huggingface/huggingface.h"
 #include "tessera/models/model_name.h"
 
 namespace tessera {

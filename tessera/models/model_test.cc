@@ -1,5 +1,5 @@
 #include "tessera/models/model.h"
-#include "tessera/models/mixtral.h"
+#include "tessera/models/language/mixtral.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

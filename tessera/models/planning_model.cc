@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "tessera/base/text.h"
-#include "tessera/models/huggingface.h"
+#include "tessera/models/huggingface/huggingface.h"
 #include "tessera/models/model.h"
 
 namespace tessera {

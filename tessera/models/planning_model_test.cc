@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "tessera/base/text.h"
-#include "tessera/models/huggingface.h"
+#include "tessera/models/huggingface/huggingface.h"
 #include "tessera/models/model.h"
 #include "tessera/test/source_dir.h"
 

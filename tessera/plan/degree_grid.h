@@ -1,4 +1,4 @@
-// The degrees and switches that a framework runs, as choices for a planner (search/grid.h). A target
+// The degrees and switches that a framework runs, as choices for a planner (search/choices/grid.h). A target
 // of exports (export/target.h) states its grid, so that what a planner offers can be launched.
 #pragma once
 
@@ -10,7 +10,7 @@
 namespace tessera {
 
 struct DegreeGrid {
-  // Lists of dims (search/choice.h) for ranks that share a layer, and for ranks that share a
+  // Lists of dims (search/choices/choice.h) for ranks that share a layer, and for ranks that share a
   // sequence. Empty: the framework has no such ranks. The dims of the first that a model lacks are
   // passed over; the second are tried for models with a dim `seq`.
   std::vector<std::vector<std::string>> tensor, context;

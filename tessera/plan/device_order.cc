@@ -11,7 +11,7 @@
 #include "tessera/base/toml_reader.h"
 #include "tessera/cluster/cluster.h"
 #include "tessera/plan/plan.h"
-#include "tessera/plan/selection.h"
+#include "tessera/plan/resolve/selection.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tessera/base/text.h"
-#include "tessera/plan/selection.h"
+#include "tessera/plan/resolve/selection.h"
 
 namespace tessera {
 namespace {

@@ -10,10 +10,10 @@
 #include "tessera/base/text.h"
 #include "tessera/base/toml.h"
 #include "tessera/base/toml_reader.h"
-#include "tessera/plan/ahead_split.h"
 #include "tessera/plan/islands.h"
-#include "tessera/plan/part.h"
+#include "tessera/plan/layout/part.h"
 #include "tessera/plan/plan.h"
+#include "tessera/plan/resolve/ahead_split.h"
 
 namespace tessera {
 namespace {

@@ -48,7 +48,7 @@
 #include "tessera/plan/device_order.h"
 #include "tessera/plan/of_place.h"
 #include "tessera/plan/outer_steps.h"
-#include "tessera/plan/schedule.h"
+#include "tessera/plan/schedules/schedule.h"
 
 namespace tessera {
 

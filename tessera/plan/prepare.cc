@@ -10,8 +10,8 @@
 #include "tessera/graph/builder.h"
 #include "tessera/graph/optimizers.h"
 #include "tessera/graph/transform.h"
-#include "tessera/plan/ahead_split.h"
-#include "tessera/plan/selection.h"
+#include "tessera/plan/resolve/ahead_split.h"
+#include "tessera/plan/resolve/selection.h"
 
 namespace tessera {
 namespace {

@@ -13,7 +13,7 @@
 #include "tessera/graph/precision.h"
 #include "tessera/plan/recipe_aliases.h"
 #include "tessera/plan/recipes/families.h"
-#include "tessera/plan/selector.h"
+#include "tessera/plan/resolve/selector.h"
 
 namespace tessera {
 namespace {

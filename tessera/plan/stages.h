@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "tessera/plan/plan.h"
-#include "tessera/plan/selection.h"
+#include "tessera/plan/resolve/selection.h"
 
 namespace tessera {
 

@@ -5,9 +5,9 @@
 
 #include <limits>
 
-#include "tessera/search/ranking.h"
-#include "tessera/search/recipe_sweep.h"
-#include "tessera/search/spaces.h"
+#include "tessera/search/choices/spaces.h"
+#include "tessera/search/edits/recipe_sweep.h"
+#include "tessera/search/rank/ranking.h"
 #include "tessera/search/test_questions.h"
 
 namespace tessera::planner_test {

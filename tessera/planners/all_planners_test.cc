@@ -9,10 +9,10 @@
 #include "tessera/base/check.h"
 #include "tessera/plan/plan.h"
 #include "tessera/plan/recipes.h"
-#include "tessera/search/choice.h"
-#include "tessera/search/ranking.h"
-#include "tessera/search/recipes.h"
-#include "tessera/search/spaces.h"
+#include "tessera/search/choices/choice.h"
+#include "tessera/search/choices/spaces.h"
+#include "tessera/search/edits/recipes.h"
+#include "tessera/search/rank/ranking.h"
 #include "tessera/search/test_questions.h"
 
 namespace tessera::planner_test {

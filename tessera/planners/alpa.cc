@@ -9,7 +9,7 @@
 #include <set>
 
 #include "tessera/planners/unit_rows.h"
-#include "tessera/search/question.h"
+#include "tessera/search/question/question.h"
 
 namespace tessera {
 namespace {

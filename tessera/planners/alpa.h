@@ -13,7 +13,7 @@
 
 #include "tessera/planners/published/alpa.h"
 #include "tessera/planners/unit_cuts.h"
-#include "tessera/search/question.h"
+#include "tessera/search/question/question.h"
 
 namespace tessera {
 

@@ -10,7 +10,7 @@
 
 #include "tessera/cost/collective_cost.h"
 #include "tessera/planners/published/opfence.h"
-#include "tessera/search/question.h"
+#include "tessera/search/question/question.h"
 
 namespace tessera {
 

@@ -11,7 +11,7 @@
 #include "tessera/base/infinity.h"
 #include "tessera/planners/published/galvatron.h"
 #include "tessera/planners/published/layer_chain.h"
-#include "tessera/search/question.h"
+#include "tessera/search/question/question.h"
 
 namespace tessera {
 namespace {

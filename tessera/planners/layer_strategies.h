@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/search/estimate.h"
+#include "tessera/search/rank/estimate.h"
 
 namespace tessera {
 

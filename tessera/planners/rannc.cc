@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "tessera/planners/unit_rows.h"
-#include "tessera/search/question.h"
+#include "tessera/search/question/question.h"
 
 namespace tessera {
 namespace {

@@ -12,7 +12,7 @@
 #include "tessera/planners/device_links.h"
 #include "tessera/search/fit.h"
 #include "tessera/search/plan_search.h"
-#include "tessera/search/simulate_islands.h"
+#include "tessera/search/price/simulate_islands.h"
 
 namespace tessera {
 namespace {

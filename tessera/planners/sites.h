@@ -9,8 +9,8 @@
 
 #include <functional>
 
-#include "tessera/search/answer.h"
-#include "tessera/search/question.h"
+#include "tessera/search/question/answer.h"
+#include "tessera/search/question/question.h"
 
 namespace tessera {
 

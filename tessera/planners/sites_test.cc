@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tessera/planners/all_planners.h"
-#include "tessera/search/simulate_islands.h"
+#include "tessera/search/price/simulate_islands.h"
 #include "tessera/search/test_questions.h"
 
 namespace tessera::sites_planner_test {

@@ -7,7 +7,7 @@
 #include "tessera/base/text.h"
 #include "tessera/plan/recipes/parts.h"
 #include "tessera/planners/published/terapipe.h"
-#include "tessera/search/question.h"
+#include "tessera/search/question/question.h"
 
 namespace tessera {
 namespace {

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "tessera/search/plan_search.h"
-#include "tessera/search/schedule_facts.h"
+#include "tessera/search/price/schedule_facts.h"
 
 namespace tessera {
 

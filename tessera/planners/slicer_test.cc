@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "tessera/search/ranking.h"
+#include "tessera/search/rank/ranking.h"
 #include "tessera/search/test_questions.h"
 
 namespace tessera::slicer_test {

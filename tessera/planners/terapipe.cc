@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "tessera/base/infinity.h"
-#include "tessera/search/dim_lists.h"
-#include "tessera/search/question.h"
+#include "tessera/search/choices/dim_lists.h"
+#include "tessera/search/question/question.h"
 
 namespace tessera {
 namespace {

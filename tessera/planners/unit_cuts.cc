@@ -6,7 +6,7 @@
 
 #include "tessera/base/infinity.h"
 #include "tessera/planners/unit_rows.h"
-#include "tessera/search/dim_lists.h"
+#include "tessera/search/choices/dim_lists.h"
 
 namespace tessera {
 namespace {

@@ -19,9 +19,9 @@
 
 #include "tessera/cost/collective_cost.h"
 #include "tessera/planners/published/one_hot.h"
-#include "tessera/search/dim_lists.h"
+#include "tessera/search/choices/dim_lists.h"
 #include "tessera/search/plan_search.h"
-#include "tessera/search/replica_costs.h"
+#include "tessera/search/price/replica_costs.h"
 
 namespace tessera {
 

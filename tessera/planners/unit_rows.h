@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "tessera/search/fold.h"
-#include "tessera/search/unit_prices.h"
+#include "tessera/search/price/fold.h"
+#include "tessera/search/price/unit_prices.h"
 
 namespace tessera {
 

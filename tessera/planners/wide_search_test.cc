@@ -7,8 +7,8 @@
 #include <string>
 
 #include "tessera/planners/all_planners.h"
-#include "tessera/search/ranking.h"
-#include "tessera/search/spaces.h"
+#include "tessera/search/choices/spaces.h"
+#include "tessera/search/rank/ranking.h"
 #include "tessera/search/test_questions.h"
 
 namespace tessera {

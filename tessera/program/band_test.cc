@@ -8,7 +8,7 @@
 
 #include "tessera/graph/band.h"
 #include "tessera/program/test_programs.h"
-#include "tessera/program/verify.h"
+#include "tessera/program/verify/verify.h"
 
 namespace tessera::band_test {
 namespace {

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "tessera/program/test_programs.h"
-#include "tessera/program/text.h"
-#include "tessera/program/verify.h"
+#include "tessera/program/text/text.h"
+#include "tessera/program/verify/verify.h"
 
 namespace tessera::codec_test {
 namespace {

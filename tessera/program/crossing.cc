@@ -5,8 +5,8 @@
 #include <span>
 
 #include "tessera/base/check.h"
-#include "tessera/plan/overlapping_parts.h"
-#include "tessera/plan/reshard.h"
+#include "tessera/plan/layout/overlapping_parts.h"
+#include "tessera/plan/layout/reshard.h"
 
 namespace tessera {
 namespace {

@@ -69,7 +69,7 @@ Layout arriving_layout(std::string_view resharding, const Mesh& from_mesh, const
                        const Mesh& to_mesh, Layout need, const std::vector<int64_t>& shape);
 
 // Returns planned routes, by receiver and in the order of issue. The sender of a tile is the rank
-// that holds the tile and has the fewest bytes to send so far (plan/reshard.h, order kGenerated
+// that holds the tile and has the fewest bytes to send so far (plan/layout/reshard.h, order kGenerated
 // with each rank a host of its own). If some rank would have a tenth more to send than its share,
 // large pieces are cut into up to four. Returns null where the rule of cross_sources() is used
 // instead: if the axes match and one layout is the other with more cuts, if a rank is in both

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tessera/program/test_programs.h"
-#include "tessera/program/verify.h"
+#include "tessera/program/verify/verify.h"
 
 namespace tessera {
 namespace {

@@ -6,8 +6,8 @@
 #include <map>
 
 #include "tessera/program/instructions.h"
-#include "tessera/program/place_form.h"
-#include "tessera/program/text_parts.h"
+#include "tessera/program/text/place_form.h"
+#include "tessera/program/text/text_parts.h"
 
 namespace tessera {
 namespace {

@@ -6,9 +6,9 @@
 
 #include <set>
 
+#include "tessera/program/memory/touches.h"
 #include "tessera/program/test_programs.h"
-#include "tessera/program/text.h"
-#include "tessera/program/touches.h"
+#include "tessera/program/text/text.h"
 
 namespace tessera::instructions_test {
 namespace {

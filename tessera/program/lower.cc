@@ -13,14 +13,14 @@
 #include "tessera/base/check.h"
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/order.h"
-#include "tessera/program/copied_stages.h"
+#include "tessera/program/copies/copied_stages.h"
+#include "tessera/program/copies/equal_stages.h"
 #include "tessera/program/crossing.h"
-#include "tessera/program/equal_stages.h"
 #include "tessera/program/member_boxes.h"
 #include "tessera/program/needs.h"
+#include "tessera/program/passes/send_waits.h"
 #include "tessera/program/place_check.h"
 #include "tessera/program/place_text.h"
-#include "tessera/program/send_waits.h"
 #include "tessera/program/walk.h"
 
 namespace tessera {

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "tessera/plan/path_cache.h"
+#include "tessera/plan/resolve/path_cache.h"
 #include "tessera/program/program.h"
 
 namespace tessera {

@@ -13,7 +13,7 @@
 #include "tessera/plan/load.h"
 #include "tessera/plan/prepare.h"
 #include "tessera/program/test_programs.h"
-#include "tessera/program/verify.h"
+#include "tessera/program/verify/verify.h"
 
 namespace tessera::lower_test {
 namespace {

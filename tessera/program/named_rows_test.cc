@@ -10,11 +10,11 @@
 #include "tessera/graph/rows.h"
 #include "tessera/program/communication.h"
 #include "tessera/program/place_check.h"
-#include "tessera/program/place_form.h"
-#include "tessera/program/test_place_parse.h"
 #include "tessera/program/test_programs.h"
-#include "tessera/program/text.h"
-#include "tessera/program/verify.h"
+#include "tessera/program/text/place_form.h"
+#include "tessera/program/text/test_place_parse.h"
+#include "tessera/program/text/text.h"
+#include "tessera/program/verify/verify.h"
 
 namespace tessera::named_rows_test {
 namespace {

@@ -6,7 +6,7 @@
 #include <deque>
 #include <limits>
 
-#include "tessera/program/touches.h"
+#include "tessera/program/memory/touches.h"
 
 namespace tessera {
 namespace {

@@ -6,8 +6,8 @@
 #include <set>
 
 #include "tessera/program/test_programs.h"
-#include "tessera/program/text.h"
-#include "tessera/program/verify.h"
+#include "tessera/program/text/text.h"
+#include "tessera/program/verify/verify.h"
 
 namespace tessera {
 namespace {

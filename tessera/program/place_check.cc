@@ -10,8 +10,8 @@
 
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/rows.h"
-#include "tessera/program/place_form.h"
-#include "tessera/program/touches.h"
+#include "tessera/program/memory/touches.h"
+#include "tessera/program/text/place_form.h"
 
 namespace tessera {
 namespace {

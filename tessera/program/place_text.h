@@ -18,8 +18,8 @@
 #include <vector>
 
 #include "tessera/base/shared.h"
-#include "tessera/plan/halos.h"
-#include "tessera/plan/layout.h"
+#include "tessera/plan/layout/layout.h"
+#include "tessera/plan/resolve/halos.h"
 #include "tessera/program/program.h"
 
 namespace tessera {
@@ -47,7 +47,7 @@ struct StepPiece {
   // elements before the first query of the rank. 0: there is no such rule.
   int64_t reach = 0;
   void leave_out_nowhere() { queries = reach = 0; }
-  // For a loop over interior and rims (plan/halos.h): the tensor's looped dims, used instead of
+  // For a loop over interior and rims (plan/resolve/halos.h): the tensor's looped dims, used instead of
   // `dim`. Empty: another loop.
   struct Rim {
     size_t dim = 0;  // dim of the tensor

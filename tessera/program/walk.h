@@ -39,7 +39,7 @@
 #include <set>
 
 #include "tessera/graph/band.h"
-#include "tessera/plan/path_cache.h"
+#include "tessera/plan/resolve/path_cache.h"
 #include "tessera/program/place_text.h"
 
 namespace tessera {
@@ -76,7 +76,7 @@ struct WalkInput {
 std::vector<PlaceText> write_place_texts(const WalkInput& input, Analysis& analysis);
 
 struct LoopOf {  // the time loop of an op
-  // The looped op dim; -1: no loop. If the loop runs over interior and rims (plan/halos.h), the
+  // The looped op dim; -1: no loop. If the loop runs over interior and rims (plan/resolve/halos.h), the
   // first of the looped dims.
   int op_dim = -1;
   DimSplit split;

@@ -13,7 +13,7 @@
 
 #include "tessera/base/result.h"
 #include "tessera/program/lower.h"
-#include "tessera/program/table_shares.h"
+#include "tessera/program/rows/table_shares.h"
 #include "tessera/report/curve.h"
 #include "tessera/report/run_record.h"
 #include "tessera/report/slow_rank.h"
@@ -56,7 +56,7 @@ struct ReportRun {
   std::string plan_text;  // TOML
   const Lowering* lowering = nullptr;
   Simulation simulation;
-  // Embedding tables (program/table_shares.h); empty if the page shall not show where they rest.
+  // Embedding tables (program/rows/table_shares.h); empty if the page shall not show where they rest.
   std::vector<std::string> tables = {};
 };
 struct Report {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/data/test_files.h"
-#include "tessera/runtime/metrics.h"
+#include "tessera/runtime/evaluation/metrics.h"
 #include "tessera/runtime/session.h"
 #include "tessera/test/all_cases.h"
 

@@ -21,7 +21,7 @@
 #include "tessera/base/text.h"
 #include "tessera/graph/optimizers.h"
 #include "tessera/runtime/formulas/formula.h"
-#include "tessera/runtime/test_kernel_cases.h"
+#include "tessera/runtime/kernels/test_kernel_cases.h"
 #include "tessera/test/source_dir.h"
 
 namespace tessera::launches_test {

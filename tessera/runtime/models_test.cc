@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "tessera/models/model.h"
-#include "tessera/runtime/inputs.h"
+#include "tessera/runtime/data/inputs.h"
 #include "tessera/runtime/session.h"
 #include "tessera/runtime/testing.h"
 

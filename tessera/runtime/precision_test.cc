@@ -12,9 +12,9 @@
 #include "tessera/graph/builder.h"
 #include "tessera/models/model.h"
 #include "tessera/models/nn.h"
-#include "tessera/runtime/inputs.h"
-#include "tessera/runtime/interpreter.h"
+#include "tessera/runtime/data/inputs.h"
 #include "tessera/runtime/session.h"
+#include "tessera/runtime/step/interpreter.h"
 #include "tessera/runtime/testing.h"
 
 namespace tessera::precision_test {

@@ -24,7 +24,7 @@
 #include "tessera/base/result.h"
 #include "tessera/data/data_config.h"
 #include "tessera/graph/builder.h"
-#include "tessera/runtime/plan_change.h"
+#include "tessera/runtime/checkpoint/plan_change.h"
 
 namespace tessera {
 

@@ -12,10 +12,10 @@
 
 #include "tessera/base/result.h"
 #include "tessera/data/click_metrics.h"
-#include "tessera/program/table_shares.h"
-#include "tessera/runtime/plan_change.h"
+#include "tessera/program/rows/table_shares.h"
+#include "tessera/runtime/arrays/tolerance.h"
+#include "tessera/runtime/checkpoint/plan_change.h"
 #include "tessera/runtime/run_config.h"
-#include "tessera/runtime/tolerance.h"
 #include "tessera/simulate/simulation.h"
 
 namespace tessera {

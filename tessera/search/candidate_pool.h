@@ -27,8 +27,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "tessera/search/answer.h"
-#include "tessera/search/question.h"
+#include "tessera/search/question/answer.h"
+#include "tessera/search/question/question.h"
 
 namespace tessera {
 

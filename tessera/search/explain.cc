@@ -7,7 +7,7 @@
 
 #include "tessera/base/memory_text.h"
 #include "tessera/base/text.h"
-#include "tessera/search/estimate.h"
+#include "tessera/search/rank/estimate.h"
 
 namespace tessera {
 namespace {

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "tessera/search/answer.h"
-#include "tessera/search/question.h"
-#include "tessera/search/unit_prices.h"
+#include "tessera/search/price/unit_prices.h"
+#include "tessera/search/question/answer.h"
+#include "tessera/search/question/question.h"
 
 namespace tessera {
 

@@ -11,12 +11,12 @@
 
 #include "tessera/graph/optimizers.h"
 #include "tessera/search/constants.h"
+#include "tessera/search/edits/transfer_choices.h"
 #include "tessera/search/explain.h"
-#include "tessera/search/plan_key.h"
-#include "tessera/search/question.h"
-#include "tessera/search/step_bound.h"
-#include "tessera/search/transfer_choices.h"
-#include "tessera/search/with_part.h"
+#include "tessera/search/price/step_bound.h"
+#include "tessera/search/question/plan_key.h"
+#include "tessera/search/question/question.h"
+#include "tessera/search/question/with_part.h"
 
 namespace tessera {
 

@@ -18,10 +18,10 @@
 #include <vector>
 
 #include "tessera/base/infinity.h"
-#include "tessera/search/answer.h"
 #include "tessera/search/candidate_pool.h"
-#include "tessera/search/question.h"
-#include "tessera/search/unit_prices.h"
+#include "tessera/search/price/unit_prices.h"
+#include "tessera/search/question/answer.h"
+#include "tessera/search/question/question.h"
 
 namespace tessera {
 

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include "tessera/search/answer.h"
-#include "tessera/search/question.h"
+#include "tessera/search/question/answer.h"
+#include "tessera/search/question/question.h"
 
 namespace tessera {
 

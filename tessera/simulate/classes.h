@@ -13,7 +13,7 @@
 
 #include "tessera/cluster/cluster.h"
 #include "tessera/cost/collective_cost.h"
-#include "tessera/program/alike_programs.h"
+#include "tessera/program/copies/alike_programs.h"
 #include "tessera/program/lower.h"
 #include "tessera/simulate/rank_slice.h"
 

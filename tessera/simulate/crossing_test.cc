@@ -1,6 +1,6 @@
 // Checks what crosses between two meshes of hosts with four devices and one card each: bytes
 // through the busiest card in the programs, and simulated times, beside the bounds of
-// plan/reshard.h and the worked table of docs/strategies/cross-mesh.md section 4.
+// plan/layout/reshard.h and the worked table of docs/strategies/cross-mesh.md section 4.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -11,11 +11,11 @@
 #include "tessera/cluster/cluster.h"
 #include "tessera/cost/style.h"
 #include "tessera/graph/builder.h"
+#include "tessera/plan/layout/reshard.h"
 #include "tessera/plan/prepare.h"
-#include "tessera/plan/reshard.h"
 #include "tessera/program/instructions.h"
 #include "tessera/program/lower.h"
-#include "tessera/program/verify.h"
+#include "tessera/program/verify/verify.h"
 #include "tessera/simulate/simulate.h"
 
 namespace tessera::crossing_test {

@@ -1,4 +1,4 @@
-// Prices the steps of a conversion path between two layouts, which plan/layout.h finds. A step's
+// Prices the steps of a conversion path between two layouts, which plan/layout/layout.h finds. A step's
 // price is the bytes that move and the time that they take on a cluster. All groups of a step are
 // taken to communicate at the same time.
 //
@@ -12,7 +12,7 @@
 
 #include "tessera/cluster/cluster.h"
 #include "tessera/cost/collective_cost.h"
-#include "tessera/plan/layout.h"
+#include "tessera/plan/layout/layout.h"
 
 namespace tessera {
 

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tessera/plan/reshard_spec.h"
+#include "tessera/plan/layout/reshard_spec.h"
 
 namespace tessera {
 namespace {

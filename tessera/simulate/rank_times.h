@@ -1,6 +1,6 @@
 // Describes what the ranks of a run did in a step that was watched, and the file in which a run keeps it:
 // `ranks.jsonl` in the run's folder, one JSON object a line (docs/reference/run-config.md). The
-// runtime writes it (runtime/watching.h), and `tessera report` reads it (report/slow_rank.h).
+// runtime writes it (runtime/training/watching.h), and `tessera report` reads it (report/slow_rank.h).
 //
 //   {"watch": {"model": "gpt:...", "plan": "...", "batch": 8, "precision": "float32",
 //              "optimizer": "adamw", "transport": "mpi", "ranks": 4}}

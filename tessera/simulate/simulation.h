@@ -1,4 +1,4 @@
-// The result of a simulated step, or of a real step (runtime/trace). Times are seconds from the
+// The result of a simulated step, or of a real step (runtime/measure/trace). Times are seconds from the
 // start of the step, sizes are bytes. All code that reports, traces, compares or draws a step reads
 // this.
 #pragma once

@@ -4,7 +4,7 @@
 #include <map>
 #include <string>
 
-#include "tessera/plan/schedule.h"
+#include "tessera/plan/schedules/schedule.h"
 #include "tessera/simulate/engine.h"
 
 namespace tessera::engine {

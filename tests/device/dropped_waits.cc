@@ -11,8 +11,8 @@
 #include "support/compiled.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/models/model.h"
-#include "tessera/runtime/inputs.h"
-#include "tessera/runtime/interpreter.h"
+#include "tessera/runtime/data/inputs.h"
+#include "tessera/runtime/step/interpreter.h"
 
 namespace tessera {
 namespace {

@@ -10,7 +10,7 @@
 #include "support/seed.h"
 #include "tessera/compile/compile.h"
 #include "tessera/plan/load.h"
-#include "tessera/program/alike_programs.h"
+#include "tessera/program/copies/alike_programs.h"
 #include "tessera/program/place_text.h"
 #include "tessera/simulate/memory.h"
 #include "tessera/simulate/simulate.h"

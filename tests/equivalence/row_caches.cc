@@ -6,7 +6,7 @@
 
 #include "row_models.h"
 #include "tessera/plan/load.h"
-#include "tessera/program/row_caches.h"
+#include "tessera/program/rows/row_caches.h"
 #include "tessera/sparse/cache/replay.h"
 
 namespace tessera {

@@ -13,10 +13,10 @@
 #include "support/borders.h"
 #include "tessera/program/decisions.h"
 #include "tessera/program/place_check.h"
-#include "tessera/program/place_form.h"
-#include "tessera/program/test_place_parse.h"
-#include "tessera/program/text.h"
-#include "tessera/program/verify.h"
+#include "tessera/program/text/place_form.h"
+#include "tessera/program/text/test_place_parse.h"
+#include "tessera/program/text/text.h"
+#include "tessera/program/verify/verify.h"
 #include "tessera/test/source_dir.h"
 
 namespace tessera {

@@ -12,8 +12,8 @@
 #include "tessera/graph/builder.h"
 #include "tessera/plan/prepare.h"
 #include "tessera/program/lower.h"
-#include "tessera/program/text.h"
-#include "tessera/program/verify.h"
+#include "tessera/program/text/text.h"
+#include "tessera/program/verify/verify.h"
 #include "tessera/test/source_dir.h"
 
 namespace tessera::golden_test {

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "tessera/comm/testing.h"
-#include "tessera/plan/test_layout_cases.h"
+#include "tessera/plan/layout/test_layout_cases.h"
 
 namespace tessera {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tessera/plan/layout.h"
+#include "tessera/plan/layout/layout.h"
 
 namespace tessera {
 

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "conversions.h"
-#include "tessera/plan/test_layout_cases.h"
+#include "tessera/plan/layout/test_layout_cases.h"
 
 namespace tessera {
 namespace {

@@ -1,5 +1,5 @@
 // The matrix in the dtypes in which models are trained: cases of matrix.toml in float32, bfloat16
-// and float16, each compared with the serial run in the same dtype (limits: runtime/tolerance.h).
+// and float16, each compared with the serial run in the same dtype (limits: runtime/arrays/tolerance.h).
 #pragma once
 
 namespace tessera {

@@ -11,9 +11,9 @@
 #include "tessera/base/text.h"
 #include "tessera/compile/compile.h"
 #include "tessera/planners/all_planners.h"
-#include "tessera/search/estimate.h"
-#include "tessera/search/fold.h"
-#include "tessera/search/step_bound.h"
+#include "tessera/search/price/fold.h"
+#include "tessera/search/price/step_bound.h"
+#include "tessera/search/rank/estimate.h"
 
 namespace tessera::planner_test {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "tessera/compile/compile.h"
 #include "tessera/planners/all_planners.h"
-#include "tessera/search/ranking.h"
-#include "tessera/search/spaces.h"
+#include "tessera/search/choices/spaces.h"
+#include "tessera/search/rank/ranking.h"
 
 namespace tessera::planner_test {
 

@@ -13,7 +13,7 @@
 #include "tessera/graph/builder.h"
 #include "tessera/plan/prepare.h"
 #include "tessera/program/lower.h"
-#include "tessera/program/verify.h"
+#include "tessera/program/verify/verify.h"
 
 namespace tessera {
 namespace {

@@ -12,7 +12,7 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/graph/order.h"
 #include "tessera/plan/prepare.h"
-#include "tessera/plan/selection.h"
+#include "tessera/plan/resolve/selection.h"
 #include "tessera/plan/stages.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "tessera/compile/compile.h"
-#include "tessera/program/place_form.h"
+#include "tessera/program/text/place_form.h"
 #include "tessera/simulate/simulate.h"
 
 namespace tessera {

@@ -8,7 +8,7 @@
 
 #include "support/mutator.h"
 #include "tessera/program/instructions.h"
-#include "tessera/program/text.h"
+#include "tessera/program/text/text.h"
 
 namespace tessera {
 namespace mutating {

@@ -24,9 +24,9 @@
 #include "tessera/base/text.h"
 #include "tessera/comm/communicator.h"
 #include "tessera/compile/compile.h"
-#include "tessera/runtime/inputs.h"
-#include "tessera/runtime/interpreter.h"
+#include "tessera/runtime/data/inputs.h"
 #include "tessera/runtime/run_config.h"
+#include "tessera/runtime/step/interpreter.h"
 #include "tessera/state/safetensors.h"
 #include "tessera/state/source.h"
 

@@ -4,7 +4,7 @@
 #include <rapidcheck/gtest.h>
 
 #include "tessera/graph/builder.h"
-#include "tessera/program/verify.h"
+#include "tessera/program/verify/verify.h"
 
 namespace tessera {
 namespace {

@@ -12,11 +12,11 @@
 
 #include "support/borders.h"
 #include "support/mutate.h"
-#include "tessera/models/graph_network.h"
 #include "tessera/models/model.h"
+#include "tessera/models/science/graph_network.h"
 #include "tessera/plan/load.h"
 #include "tessera/program/test_programs.h"
-#include "tessera/program/verify.h"
+#include "tessera/program/verify/verify.h"
 
 namespace tessera {
 namespace {

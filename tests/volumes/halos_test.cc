@@ -1,4 +1,4 @@
-// Compares halos, interior and rims, and halos that are computed twice (tessera/plan/halos.h) with
+// Compares halos, interior and rims, and halos that are computed twice (tessera/plan/resolve/halos.h) with
 // closed forms: the elements that plans compute, keep and send, summed over ranks (as
 // volumes_test.cc).
 #include <fmt/format.h>

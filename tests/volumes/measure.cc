@@ -8,8 +8,8 @@
 #include "tessera/plan/prepare.h"
 #include "tessera/plan/recipes.h"
 #include "tessera/program/lower.h"
-#include "tessera/program/place_form.h"
-#include "tessera/program/test_place_parse.h"
+#include "tessera/program/text/place_form.h"
+#include "tessera/program/text/test_place_parse.h"
 
 namespace tessera {
 namespace {

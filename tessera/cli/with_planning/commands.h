@@ -2,7 +2,7 @@
 // add_... adds one command, as those of cli.h do.
 #pragma once
 
-#include "tessera/cli/planning_library.h"
+#include "tessera/cli/libraries/planning_library.h"
 
 namespace tessera::cli {
 

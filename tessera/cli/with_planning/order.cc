@@ -11,7 +11,7 @@
 #include "tessera/base/memory_text.h"
 #include "tessera/base/text.h"
 #include "tessera/base/units.h"
-#include "tessera/cli/auto_plan.h"
+#include "tessera/cli/libraries/auto_plan.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/planned_model.h"
 #include "tessera/cli/with_planning/commands.h"

@@ -12,8 +12,8 @@
 
 #include "tessera/base/json_text.h"
 #include "tessera/base/text.h"
-#include "tessera/cli/caller.h"
 #include "tessera/cli/cli.h"
+#include "tessera/cli/libraries/caller.h"
 #include "tessera/cli/machine.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/planned_model.h"
@@ -29,7 +29,7 @@
 #include "tessera/plan/recipes.h"
 #include "tessera/planners/all_planners.h"
 #include "tessera/search/constants.h"
-#include "tessera/search/with_part.h"
+#include "tessera/search/question/with_part.h"
 
 namespace tessera::cli {
 namespace {

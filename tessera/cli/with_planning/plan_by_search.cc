@@ -1,7 +1,7 @@
 // `--plan auto`: returns the plan that the planner `auto` finds.
 #include <fmt/format.h>
 
-#include "tessera/cli/caller.h"
+#include "tessera/cli/libraries/caller.h"
 #include "tessera/cli/progress_line.h"
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/cli/with_planning/pricing.h"

@@ -13,7 +13,7 @@
 #include "tessera/base/text.h"
 #include "tessera/cli/output.h"
 #include "tessera/export/export.h"
-#include "tessera/search/grid.h"
+#include "tessera/search/choices/grid.h"
 #include "tessera/search/planner.h"
 
 namespace tessera::cli {

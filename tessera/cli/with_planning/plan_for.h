@@ -8,7 +8,7 @@
 #include "tessera/cli/cli.h"
 #include "tessera/cli/with_planning/pricing.h"
 #include "tessera/export/target.h"
-#include "tessera/search/question.h"
+#include "tessera/search/question/question.h"
 
 namespace tessera::cli {
 

@@ -1,7 +1,7 @@
 // The functions behind the table that run_commands.h describes: the commands that execute models.
 #pragma once
 
-#include "tessera/cli/run_commands.h"
+#include "tessera/cli/libraries/run_commands.h"
 
 namespace tessera::cli::with_runtime {
 

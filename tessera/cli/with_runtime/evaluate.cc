@@ -10,8 +10,8 @@
 #include "tessera/cli/with_runtime/commands.h"
 #include "tessera/data/npy_file.h"
 #include "tessera/models/graph_file.h"
-#include "tessera/runtime/choosing_widths.h"
-#include "tessera/runtime/predicting.h"
+#include "tessera/runtime/cached_rows/choosing_widths.h"
+#include "tessera/runtime/evaluation/predicting.h"
 #include "tessera/runtime/run_config.h"
 
 namespace tessera::cli::with_runtime {

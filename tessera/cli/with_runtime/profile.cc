@@ -1,5 +1,5 @@
 // tessera profile: measures, shows its progress, and writes the file.
-#include "tessera/runtime/profiling.h"
+#include "tessera/runtime/measure/profiling.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -6,7 +6,7 @@
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_runtime/commands.h"
 #include "tessera/models/model.h"
-#include "tessera/runtime/sampling.h"
+#include "tessera/runtime/data/sampling.h"
 
 namespace tessera::cli::with_runtime {
 namespace {

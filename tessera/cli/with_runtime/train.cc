@@ -10,7 +10,7 @@
 #include "tessera/base/json_text.h"
 #include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
-#include "tessera/cli/auto_plan.h"
+#include "tessera/cli/libraries/auto_plan.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/with_runtime/commands.h"
 #include "tessera/comm/communicator.h"
@@ -19,9 +19,9 @@
 #include "tessera/models/model_title.h"
 #include "tessera/network/apply_order.h"
 #include "tessera/plan/load.h"
-#include "tessera/runtime/metrics.h"
+#include "tessera/runtime/evaluation/metrics.h"
 #include "tessera/runtime/session.h"
-#include "tessera/runtime/steering_file.h"
+#include "tessera/runtime/training/steering_file.h"
 #include "tessera/simulate/chrome_trace.h"
 
 namespace tessera::cli::with_runtime {

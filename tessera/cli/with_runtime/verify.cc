@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tessera/base/json_text.h"
-#include "tessera/cli/auto_plan.h"
+#include "tessera/cli/libraries/auto_plan.h"
 #include "tessera/cli/output.h"
 #include "tessera/cli/planned_model.h"
 #include "tessera/cli/with_runtime/commands.h"

@@ -17,7 +17,7 @@
 #include "tessera/import/huggingface/tokenizer.h"
 #include "tessera/import/new_folder.h"
 #include "tessera/import/tiles.h"
-#include "tessera/models/huggingface.h"
+#include "tessera/models/huggingface/huggingface.h"
 
 namespace tessera {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "tessera/base/check.h"
 #include "tessera/base/text.h"
-#include "tessera/models/huggingface.h"
+#include "tessera/models/huggingface/huggingface.h"
 
 namespace tessera {
 namespace {

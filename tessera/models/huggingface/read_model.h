@@ -1,5 +1,5 @@
 // The model that a config.json of Hugging Face describes, as keys of one of our families
-// (models/huggingface.h).
+// (models/huggingface/huggingface.h).
 #pragma once
 
 #include <optional>

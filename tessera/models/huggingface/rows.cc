@@ -9,7 +9,7 @@
 #include "tessera/base/json_text.h"
 #include "tessera/base/one_line.h"
 #include "tessera/base/text.h"
-#include "tessera/models/huggingface_defaults.h"
+#include "tessera/models/huggingface/huggingface_defaults.h"
 
 namespace tessera::huggingface {
 

@@ -1,4 +1,4 @@
-// The tables with which Hugging Face's `config.json` is read and written (models/huggingface.h), and
+// The tables with which Hugging Face's `config.json` is read and written (models/huggingface/huggingface.h), and
 // the reader that applies them. A model type is a row of model_types(): its family, its rows of
 // keys, and functions for what rows cannot express.
 //

@@ -10,7 +10,7 @@
 #include "tessera/graph/repeat.h"
 #include "tessera/plan/recipes/patterns.h"
 #include "tessera/plan/recipes/writer.h"
-#include "tessera/plan/selector.h"
+#include "tessera/plan/resolve/selector.h"
 
 namespace tessera::recipes {
 namespace {

@@ -34,7 +34,7 @@ Mixture named_mixture() {
 // Finds the ops of a mixture by their dims and kinds. Slots are tensors [experts, batch, capacity,
 // ...]. All ops on slots between the op that dispatches them and the op that combines them are at
 // the experts. A copy of the dispatched slots is at the experts, too, but a copy that the combining
-// op reads is not (models/mixtral.cc: `arrive`, `return`).
+// op reads is not (models/language/mixtral.cc: `arrive`, `return`).
 Mixture found_mixture(const Blocked& blocks) {
   const Graph& graph = blocks.graph;
   const auto routes = [&](OpId op) { return info_of(graph.op(op)).work == WorkClass::kRouting; };

@@ -8,7 +8,7 @@
 #include "tessera/graph/kinds.h"
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/parts.h"
-#include "tessera/plan/selector.h"
+#include "tessera/plan/resolve/selector.h"
 
 namespace tessera::recipes {
 namespace {

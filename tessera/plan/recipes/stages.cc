@@ -5,7 +5,7 @@
 
 #include "tessera/base/text.h"
 #include "tessera/plan/recipes/parts.h"
-#include "tessera/plan/schedule.h"
+#include "tessera/plan/schedules/schedule.h"
 
 namespace tessera::recipes {
 namespace {

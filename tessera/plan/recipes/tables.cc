@@ -8,9 +8,9 @@
 #include <numeric>
 
 #include "tessera/graph/kinds.h"
-#include "tessera/plan/look_ups.h"
 #include "tessera/plan/recipes/families.h"
 #include "tessera/plan/recipes/parts.h"
+#include "tessera/plan/resolve/look_ups.h"
 
 namespace tessera::recipes {
 namespace {

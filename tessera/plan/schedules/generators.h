@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "tessera/base/result.h"
-#include "tessera/plan/schedule.h"
+#include "tessera/plan/schedules/schedule.h"
 
 namespace tessera::schedules {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/plan/schedule.h"
+#include "tessera/plan/schedules/schedule.h"
 
 namespace tessera::schedules {
 

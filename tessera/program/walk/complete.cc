@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "tessera/graph/kinds.h"
-#include "tessera/plan/overlapping_parts.h"
+#include "tessera/plan/layout/overlapping_parts.h"
 #include "tessera/program/crossing.h"
 #include "tessera/program/walk/linear_parts.h"
 #include "tessera/program/walk/needs.h"

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include "tessera/plan/path_cache.h"
+#include "tessera/plan/resolve/path_cache.h"
 #include "tessera/program/walk/facts.h"
 
 namespace tessera {

@@ -6,7 +6,7 @@
 
 #include "tessera/runtime/formulas/call.h"
 #include "tessera/runtime/kernels/maps.h"
-#include "tessera/runtime/kernels/windows.h"
+#include "tessera/runtime/kernels/windows/windows.h"
 
 namespace tessera::kernels {
 namespace {

@@ -9,7 +9,7 @@
 #include "tessera/runtime/formulas/call.h"
 #include "tessera/runtime/formulas/merge.h"
 #include "tessera/runtime/kernels/family.h"
-#include "tessera/runtime/kernels/table_rows.h"
+#include "tessera/runtime/kernels/row_loops/table_rows.h"
 #include "tessera/runtime/kernels/tensor.h"
 
 namespace tessera::kernels {

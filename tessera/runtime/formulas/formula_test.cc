@@ -11,7 +11,7 @@
 #include "tessera/base/text.h"
 #include "tessera/runtime/device/device.h"
 #include "tessera/runtime/device/open.h"
-#include "tessera/runtime/test_kernel_cases.h"
+#include "tessera/runtime/kernels/test_kernel_cases.h"
 #include "tessera/test/source_dir.h"
 
 namespace tessera {

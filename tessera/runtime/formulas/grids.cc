@@ -8,7 +8,7 @@
 #include "tessera/base/text.h"
 #include "tessera/runtime/formulas/picking.h"
 #include "tessera/runtime/kernels/family.h"
-#include "tessera/runtime/kernels/windows.h"
+#include "tessera/runtime/kernels/windows/windows.h"
 
 namespace tessera::kernels {
 namespace {

@@ -10,7 +10,7 @@
 #include "tessera/runtime/formulas/call.h"
 #include "tessera/runtime/formulas/masks.h"
 #include "tessera/runtime/formulas/random.h"
-#include "tessera/runtime/kernels/attention_form.h"
+#include "tessera/runtime/kernels/attention/attention_form.h"
 #include "tessera/runtime/kernels/family.h"
 
 namespace tessera::kernels {

@@ -19,7 +19,7 @@
 #include "tessera/base/text.h"
 #include "tessera/runtime/kernels/maps.h"
 #include "tessera/runtime/kernels/nest.h"
-#include "tessera/runtime/kernels/rows.h"
+#include "tessera/runtime/kernels/row_loops/rows.h"
 
 namespace tessera::kernels {
 namespace {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "tessera/runtime/kernels/nest.h"
-#include "tessera/runtime/kernels/rows.h"
+#include "tessera/runtime/kernels/row_loops/rows.h"
 
 namespace tessera::kernels {
 namespace {

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "tessera/runtime/kernels/nest.h"
-#include "tessera/runtime/kernels/rows.h"
-#include "tessera/runtime/kernels/table_rows.h"
+#include "tessera/runtime/kernels/row_loops/rows.h"
+#include "tessera/runtime/kernels/row_loops/table_rows.h"
 
 namespace tessera::kernels {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tessera/runtime/kernels/nest.h"
-#include "tessera/runtime/kernels/rows.h"
+#include "tessera/runtime/kernels/row_loops/rows.h"
 
 namespace tessera::kernels {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "tessera/runtime/kernels/nest.h"
-#include "tessera/runtime/kernels/rows.h"
+#include "tessera/runtime/kernels/row_loops/rows.h"
 
 namespace tessera::kernels {
 namespace {

@@ -30,7 +30,7 @@
 #include <cstring>
 
 #include "tessera/runtime/kernels/nest.h"
-#include "tessera/runtime/kernels/rows.h"
+#include "tessera/runtime/kernels/row_loops/rows.h"
 #include "tessera/runtime/kernels/tensor.h"
 
 namespace tessera::kernels {

@@ -9,7 +9,7 @@
 #include "tessera/runtime/initialise.h"
 #include "tessera/runtime/kernels/nest.h"
 #include "tessera/runtime/kernels/random.h"
-#include "tessera/runtime/kernels/rows.h"
+#include "tessera/runtime/kernels/row_loops/rows.h"
 
 namespace tessera::kernels {
 namespace {

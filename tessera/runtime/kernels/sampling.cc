@@ -15,7 +15,7 @@
 #include "tessera/base/text.h"
 #include "tessera/runtime/kernels/maps.h"
 #include "tessera/runtime/kernels/nest.h"
-#include "tessera/runtime/kernels/windows.h"
+#include "tessera/runtime/kernels/windows/windows.h"
 
 namespace tessera::kernels {
 namespace {

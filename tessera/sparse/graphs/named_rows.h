@@ -1,6 +1,6 @@
 // Lists of the rows of a table that an op names by compressed rows (RowNaming, graph/kinds.h), when
 // several members of a group each own some rows of the table. For each two members i and j, a list
-// has the rows of member j that member i names. The exchanges of a run (runtime/row_exchange.h) and
+// has the rows of member j that member i names. The exchanges of a run (runtime/cached_rows/row_exchange.h) and
 // the prediction of their traffic for the ids of a step (count_named_rows) use the same lists.
 //
 //   const NamedLists lists = name_rows({begin, end, columns, rows_of_table}, sampling_of(op, step), rows, owned);

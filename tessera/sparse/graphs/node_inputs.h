@@ -1,4 +1,4 @@
-// Makes the inputs of a network of nodes (models/graph_network.h) from the data of a graph.
+// Makes the inputs of a network of nodes (models/science/graph_network.h) from the data of a graph.
 //
 //   TESSERA_TRY(const NodeData data, read_node_data("data/graphs", "cora"));
 //   const NodeInputs inputs = node_inputs(data, weighted);

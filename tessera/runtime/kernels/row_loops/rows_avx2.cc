@@ -1,0 +1,5 @@
+#include "tessera/runtime/kernels/row_loops/row_loops.h"
+
+namespace tessera::kernels {
+const RowTable& avx2_row_table() { return kRowTable; }
+}  // namespace tessera::kernels

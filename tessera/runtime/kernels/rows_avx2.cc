@@ -1,5 +1,0 @@
-#include "tessera/runtime/kernels/row_loops.h"
-
-namespace tessera::kernels {
-const RowTable& avx2_row_table() { return kRowTable; }
-}  // namespace tessera::kernels
