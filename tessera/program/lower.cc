@@ -16,7 +16,7 @@
 #include "tessera/program/copies/copied_stages.h"
 #include "tessera/program/copies/equal_stages.h"
 #include "tessera/program/crossing.h"
-#include "tessera/program/member_boxes.h"
+#include "tessera/program/instantiate/member_boxes.h"
 #include "tessera/program/needs.h"
 #include "tessera/program/passes/send_waits.h"
 #include "tessera/program/place_check.h"

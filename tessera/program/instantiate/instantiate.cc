@@ -1,4 +1,4 @@
-#include "tessera/program/instantiate.h"
+#include "tessera/program/instantiate/instantiate.h"
 
 #include <algorithm>
 #include <numeric>

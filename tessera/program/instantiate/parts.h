@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/program/member_boxes.h"
+#include "tessera/program/instantiate/member_boxes.h"
 #include "tessera/program/place_text.h"
 
 namespace tessera {
