@@ -26,6 +26,42 @@ int64_t read_clock(RecordClock which) {
   return now.tv_sec * 1'000'000'000 + now.tv_nsec;
 }
 
+void add_flight(RankStep& r, BlockRef block, const Instruction& instruction) {
+  const auto add = [&](int handle, std::string_view name, comm::Communicator* by,
+                       const std::unique_ptr<device::Stream>& stream) {
+    r.flights.add(handle, block, instruction.when, std::string(name), by, stream.get());
+  };
+  match(
+      instruction,
+      [&](const Issue& issue) {
+        add(issue.handle, collective_name(issue.kind),
+            issue.codec || issue.named ? &r.of_host() : r.communicator, r.messaging);
+      },
+      [&](const Send& send) {
+        add(send.handle, "send", send.codec ? &r.of_host() : r.communicator, r.messaging);
+      },
+      [&](const Recv& receive) {
+        add(receive.handle, "receive", receive.codec ? &r.of_host() : r.communicator, r.messaging);
+      },
+      [&](const Copy& copy) {
+        if (copy.handle >= 0) add(copy.handle, "copy", nullptr, r.copying);
+      },
+      [&](const FetchRows& fetch) { add(fetch.handle, "rows", nullptr, r.computing); },
+      [](const OneOf<Compute, Load, Wait, Free, ReleaseRows> auto&) {});
+}
+
+// Returns the name under which the time of the instruction is counted.
+std::string profile_name(const Flights& flights, const Instruction& instruction) {
+  return match(
+      instruction, [](const Compute& compute) { return compute.kind; },
+      [&](const Wait& wait) { return "wait " + flights.name_of(wait.handle); },
+      [](const Load&) { return std::string("load"); },
+      [](const Copy&) { return std::string("copy"); },
+      [](const Free&) { return std::string("free"); },
+      [](const OneOf<FetchRows, ReleaseRows> auto&) { return std::string("rows"); },
+      [](const OneOf<Issue, Send, Recv> auto&) { return std::string("issue"); });
+}
+
 }  // namespace
 
 Status RankStep::prepare() {
@@ -73,34 +109,10 @@ Status RankStep::prepare_program() {
   for (const Group& group : program.groups) groups.push_back(communicator->group(group.members));
   prepare_instructions(graph, program, memory, prepared);
   for (const auto& [ref, block] : program.blocks) {
-    for (const Instruction& instruction : block) add_flight(ref, instruction);
+    for (const Instruction& instruction : block) add_flight(*this, ref, instruction);
   }
   TESSERA_TRY(ahead, ahead_part(program, graph));
   return {};
-}
-
-void RankStep::add_flight(BlockRef block, const Instruction& instruction) {
-  const auto add = [&](int handle, std::string_view name, comm::Communicator* by,
-                       const std::unique_ptr<device::Stream>& stream) {
-    flights.add(handle, block, instruction.when, std::string(name), by, stream.get());
-  };
-  match(
-      instruction,
-      [&](const Issue& issue) {
-        add(issue.handle, collective_name(issue.kind),
-            issue.codec || issue.named ? &of_host() : communicator, messaging);
-      },
-      [&](const Send& send) {
-        add(send.handle, "send", send.codec ? &of_host() : communicator, messaging);
-      },
-      [&](const Recv& receive) {
-        add(receive.handle, "receive", receive.codec ? &of_host() : communicator, messaging);
-      },
-      [&](const Copy& copy) {
-        if (copy.handle >= 0) add(copy.handle, "copy", nullptr, copying);
-      },
-      [&](const FetchRows& fetch) { add(fetch.handle, "rows", nullptr, computing); },
-      [](const OneOf<Compute, Load, Wait, Free, ReleaseRows> auto&) {});
 }
 
 void RankStep::run_step(int64_t step) {
@@ -166,7 +178,7 @@ void RankStep::execute_timed(const StepRun& run, const Instruction& instruction,
   } else if (options.profile) {
     const auto begin = std::chrono::steady_clock::now();
     execute(*this, run, instruction, made);
-    seconds[profile_name(instruction)] +=
+    seconds[profile_name(flights, instruction)] +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   } else {
     execute(*this, run, instruction, made);
@@ -208,7 +220,7 @@ void RankStep::launch_timed(device::Stream& stream, const Instruction& instructi
     start = &times->start_ns;
     end = &times->end_ns;
   } else if (options.profile) {
-    Timed& one = timed.emplace_back(profile_name(instruction));
+    Timed& one = timed.emplace_back(profile_name(flights, instruction));
     start = &one.start_ns;
     end = &one.end_ns;
   }
@@ -228,17 +240,6 @@ void RankStep::launch_load(const StepRun& run, const Instruction& instruction, c
   launch_timed(*computing, instruction, times, [values, from, &to = to] {
     if (const Kernel copy = kernels::prepare_copy(from, to)) copy();
   });
-}
-
-std::string RankStep::profile_name(const Instruction& instruction) const {
-  return match(
-      instruction, [](const Compute& compute) { return compute.kind; },
-      [&](const Wait& wait) { return "wait " + flights.name_of(wait.handle); },
-      [](const Load&) { return std::string("load"); },
-      [](const Copy&) { return std::string("copy"); },
-      [](const Free&) { return std::string("free"); },
-      [](const OneOf<FetchRows, ReleaseRows> auto&) { return std::string("rows"); },
-      [](const OneOf<Issue, Send, Recv> auto&) { return std::string("issue"); });
 }
 
 float* RankStep::residual_of(const std::optional<View>& view, device::HostCopies& copies) const {

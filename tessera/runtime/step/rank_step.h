@@ -116,7 +116,6 @@ class RankStep {
 
  private:
   Status prepare_program();
-  void add_flight(BlockRef block, const Instruction& instruction);
   // Gives the step to the streams and waits until they have done it. If any of it failed, tells the
   // other ranks, since a stream of messages may be waiting for them.
   void run_on_streams();
@@ -134,7 +133,6 @@ class RankStep {
   // Loads an input into memory of the host, from where the device takes it.
   void launch_load(const StepRun& run, const Instruction& instruction, const Load& one,
                    const PreparedInstruction& made, Executed* times);
-  std::string profile_name(const Instruction& instruction) const;
 };
 
 }  // namespace tessera
