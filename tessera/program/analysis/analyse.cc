@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-// If the op sums over its time loop, removes from the loop's skew all axes that cut no dim of the
-// op. Ranks along such an axis compute the same value, and with a skew they would sum in
+// Removes from the time loop over which an op sums the skew of all axes that cut no dim of the op.
+// Ranks along such an axis compute the same value, and with a skew they would sum in
 // different orders. Their replicas would then differ by rounding errors, and a checkpoint, which
 // has only one replica, could not restore the others.
 void sum_replicas_in_one_order(const Op& op, OpPlan& plan) {
@@ -142,8 +142,7 @@ Status assign_blocks(const Analysing& a) {
   return {};
 }
 
-// If the schedule has a weight block for a stage, moves backward ops of the stage to it: those
-// whose results are read only by the weight block itself, by updates and by sums over the step.
+// Moves backward ops to the weight block of their stage, if the schedule has one: those whose results are read only by the weight block itself, by updates and by sums over the step.
 void set_weight_parts_apart(const Analysing& a) {
   std::set<StageId> apart;
   for (const auto& row : a.plan.schedule) {

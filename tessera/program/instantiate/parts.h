@@ -1,5 +1,5 @@
-// What instantiation (instantiate.cc) keeps while it makes a rank's program out of the texts of the
-// rank's places: the places (read), the handles (decided), and a block that is being written.
+// Parts of instantiation (instantiate.cc), which makes a rank's program out of the texts of the
+// rank's places. It keeps the places (read), the handles (decided), and a block that is being written.
 // Private to tessera/program.
 #pragma once
 

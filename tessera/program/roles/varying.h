@@ -1,4 +1,4 @@
-// What differs between the ranks of a place, of which rank classes (roles.h) are made. Private to
+// Finds what differs between the ranks of a place. Rank classes (roles.h) are made of it. Private to
 // tessera/program.
 #pragma once
 

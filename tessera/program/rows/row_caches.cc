@@ -19,7 +19,7 @@ int64_t ids_in(const RowFetch& fetch) {
 // Returns the largest number of rows of all batches of the cache that are open at the same time.
 // If the cache has as many slots, each row finds a slot; else each row may need a place after the
 // slots.
-int64_t most_open(const CachedTables& t, const RowFetches& fetches, int cache) {
+int64_t most_open(const RowTables& t, const RowFetches& fetches, int cache) {
   std::map<BlockRef, int64_t> open;
   for (const RowFetch& fetch : fetches.all) {
     if (fetch.cache != cache) continue;
@@ -37,7 +37,7 @@ BufferId add_buffer(Program& program, Buffer buffer) {
   return program.buffers.back().id;
 }
 
-void make_buffers(const CachedTables& t, const RowFetches& fetches) {
+void make_buffers(const RowTables& t, const RowFetches& fetches) {
   for (size_t c = 0; c < t.program.caches.size(); ++c) {
     RowCache& cache = t.program.caches[c];
     const int64_t open = most_open(t, fetches, static_cast<int>(c));
@@ -67,7 +67,7 @@ struct Inserted {
 
 // Returns the average number of rows that a run of the fetch moves to the device. Rows that an
 // earlier fetch has brought and that are still in slots do not move again.
-int64_t expected(const CachedTables& t, const RowFetch& fetch) {
+int64_t expected(const RowTables& t, const RowFetch& fetch) {
   const RowCache& cache = t.program.caches[static_cast<size_t>(fetch.cache)];
   const RowCacheRule& rule = t.rule_of(fetch.cache);
   const Tensor& table = t.tensor(t.tables[static_cast<size_t>(fetch.cache)]);
@@ -81,7 +81,7 @@ int64_t expected(const CachedTables& t, const RowFetch& fetch) {
   return std::llround(std::max(0.0, behind(0) - static_cast<double>(cache.slots)));
 }
 
-void write(const CachedTables& t, const RowFetch& fetch, int& next_handle,
+void write(const RowTables& t, const RowFetch& fetch, int& next_handle,
            ByBlock<std::vector<Inserted>>& inserted) {
   const auto insert = [&](BlockRef ref, size_t position, Instruction instruction) {
     inserted[ref].push_back({position, std::move(instruction)});
@@ -154,7 +154,7 @@ void each_rank(int64_t rows, double exponent, const Visit& visit) {
 
 Status hold_by_rows(Program& program, const Graph& graph, const ResolvedPlan& plan,
                     ByBlock<std::vector<size_t>>& ordinals, int& next_handle) {
-  CachedTables t{program, graph, plan};
+  RowTables t{program, graph, plan};
   TESSERA_TRY_VOID(find_caches(t));
   if (program.caches.empty()) return {};
   for (const BlockRunStep& step : program.schedule) {

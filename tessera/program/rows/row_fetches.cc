@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMostOpen = 6;
 
 // Returns whether the rows that the fetch brings are still on the device at the use.
-bool reaches(const CachedTables& t, const RowFetch& fetch, const RowUse& use) {
+bool reaches(const RowTables& t, const RowFetch& fetch, const RowUse& use) {
   return fetch.cache == use.cache && fetch.when == use.when &&
          (!t.many() || fetch.block == use.block);
 }
@@ -83,7 +83,7 @@ void last_use(RowFetch& fetch, const RowUse& use) {
   fetch.changed = fetch.changed || use.writes;
 }
 
-void cover(const CachedTables& t, const RowUse& use, RowFetches& out) {
+void cover(const RowTables& t, const RowUse& use, RowFetches& out) {
   RowFetch made{use.cache, {},        use.when, use.op, use.block,  0,
                 use.at,    use.block, use.at,   use.op, use.writes, true};
   RowFetch* open = nullptr;  // a fetch at the beginning of this block, before all uses
@@ -118,7 +118,7 @@ void cover(const CachedTables& t, const RowUse& use, RowFetches& out) {
 
 }  // namespace
 
-Result<RowFetches> cover(const CachedTables& t, const std::vector<RowUse>& uses) {
+Result<RowFetches> cover(const RowTables& t, const std::vector<RowUse>& uses) {
   RowFetches out;
   for (const RowUse& use : uses) cover(t, use, out);
   std::vector<int64_t> counts(t.tables.size());

@@ -1,4 +1,4 @@
-// What row_caches.h decides: when the rows of a cache come and go. Private to tessera/program.
+// Decides when the rows of a cache (row_caches.h) come and go. Private to tessera/program.
 #pragma once
 
 #include <cstddef>
@@ -32,6 +32,6 @@ struct RowFetches {
 
 // Returns the fetches that bring the rows of all uses, or an error if a cache would have more
 // batches open at a time than it can.
-Result<RowFetches> cover(const CachedTables& t, const std::vector<RowUse>& uses);
+Result<RowFetches> cover(const RowTables& t, const std::vector<RowUse>& uses);
 
 }  // namespace tessera

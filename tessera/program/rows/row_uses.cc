@@ -12,14 +12,14 @@
 
 namespace tessera {
 
-tl::unexpected<Error> CachedTables::error(TensorId table, const std::string& message) const {
+tl::unexpected<Error> RowTables::error(TensorId table, const std::string& message) const {
   const int entry = plan_of(table).tier_entry;
   const int line = entry < 0 ? 0 : plan.plan.stores[static_cast<size_t>(entry)].line;
   return invalid_input(fmt::format("{}:{}: cache of tensor '{}': {}", plan.plan.file, line,
                                    tensor(table).name, message));
 }
 
-Status find_caches(CachedTables& t) {
+Status find_caches(RowTables& t) {
   std::map<TensorId, size_t> known;  // by table
   for (const Home& home : t.program.homes) {
     const auto& cached = t.plan_of(home.tensor).cache;
@@ -62,15 +62,15 @@ Status find_caches(CachedTables& t) {
 
 namespace {
 
-int cache_at(const CachedTables& t, const View& view) {
+int cache_at(const RowTables& t, const View& view) {
   const auto found = t.cache_of.find(view.buffer);
   return found == t.cache_of.end() ? -1 : found->second;
 }
-bool whole(const CachedTables& t, const View& view) {
+bool whole(const RowTables& t, const View& view) {
   return view.box == Box::whole(t.program.buffer(view.buffer).shape);
 }
 
-Status find_use(const CachedTables& t, BlockRef ref, size_t at, When when, const Compute& compute,
+Status find_use(const RowTables& t, BlockRef ref, size_t at, When when, const Compute& compute,
                 std::vector<RowUse>& uses) {
   const Op& op = t.graph.op(compute.op);
   RowUse use{ref, at, -1, {}, false, when, compute.op};
@@ -124,7 +124,7 @@ Status find_use(const CachedTables& t, BlockRef ref, size_t at, When when, const
 
 }  // namespace
 
-Result<std::vector<RowUse>> find_uses(const CachedTables& t) {
+Result<std::vector<RowUse>> find_uses(const RowTables& t) {
   std::vector<RowUse> uses;
   for (const BlockRef ref : t.order) {
     const std::vector<Instruction>& block = t.program.block(ref);

@@ -1,5 +1,5 @@
-// What row_caches.h reads: which buffers are caches of rows, and which ops name rows of them. Private
-// to tessera/program.
+// Finds the buffers that are caches of rows (row_caches.h), and the ops that name rows of them.
+// Private to tessera/program.
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-struct CachedTables {
+struct RowTables {
   Program& program;
   const Graph& graph;
   const ResolvedPlan& plan;
@@ -41,7 +41,7 @@ struct RowUse {
 };
 
 // Adds the program's caches, without buffers at rest and places.
-Status find_caches(CachedTables& t);
-Result<std::vector<RowUse>> find_uses(const CachedTables& t);
+Status find_caches(RowTables& t);
+Result<std::vector<RowUse>> find_uses(const RowTables& t);
 
 }  // namespace tessera

@@ -6,7 +6,6 @@
 #include "tessera/base/text.h"
 #include "tessera/program/instructions.h"
 #include "tessera/program/text/text.h"
-#include "tessera/program/verify/preparing.h"
 #include "tessera/program/verify/rows.h"
 
 namespace tessera::verifying {

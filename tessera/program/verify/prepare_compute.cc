@@ -4,7 +4,7 @@
 #include "tessera/graph/rows.h"
 #include "tessera/program/instructions.h"
 #include "tessera/program/verify/points.h"
-#include "tessera/program/verify/preparing.h"
+#include "tessera/program/verify/prepare.h"
 #include "tessera/program/verify/rows.h"
 
 namespace tessera::verifying {

@@ -3,7 +3,7 @@
 
 #include "tessera/graph/rows.h"
 #include "tessera/program/instructions.h"
-#include "tessera/program/verify/preparing.h"
+#include "tessera/program/verify/prepare.h"
 #include "tessera/program/verify/rows.h"
 
 namespace tessera::verifying {

@@ -1,5 +1,5 @@
-// What one call of an NcclCommunicator (nccl.h) does: it packs regions of arrays, calls NCCL, and
-// unpacks what arrives. Private to tessera/runtime.
+// Carries out the calls of an NcclCommunicator (nccl.h): packs regions of arrays, calls NCCL, and unpacks
+// what arrives. Private to tessera/runtime.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -60,7 +60,7 @@ class NcclMoves {
   void all_reduce(const Link& link, const std::vector<Item>& items) const;
   void reduce_scatter(const Link& link, const std::vector<Item>& items) const;
   void all_gather(const Link& link, const std::vector<Item>& items) const;
-  // Does a call by messages. All parts are packed before any output is written, since an output may
+  // Carries out a call by messages. All parts are packed before any output is written, since an output may
   // be the memory of an input.
   void exchange(const Link& link, const std::vector<Item>& items) const;
   // Writes what has arrived from a member; with a combiner, combines it with earlier parts.

@@ -1,4 +1,4 @@
-// What a run tells of its steps: losses, rates and evaluations. Rank 0 tells it; the other ranks take
+// Reports the steps of a run: losses, rates and evaluations. Rank 0 reports; the other ranks take
 // part. Private to tessera/runtime.
 #pragma once
 

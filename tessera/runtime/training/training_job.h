@@ -1,4 +1,4 @@
-// What the ranks of a training run (session.h) share in a process, and what each has of it. Private to
+// The job that the ranks of a training run (session.h) share in a process. Private to
 // tessera/runtime.
 #pragma once
 

@@ -107,8 +107,7 @@ void find_handles(PlayerOutline& p) {
   }
 }
 
-// If the machine of the node has more ranks than cores, makes a pool of its cores, which its ranks
-// share.
+// Makes a pool of the machine's cores, which its ranks share, if it has more ranks than cores.
 void find_pool(PlayerOutline& p) {
   if (p.type.cores == 0) return;
   const auto machine_of = [&](int64_t node) { return p.shared.cluster.one_machine ? 0 : node; };

@@ -1,7 +1,7 @@
-// The outline of one player (price.h) while it is made. What is read are the programs of all players
-// (AllPlayers). What is decided are the numbers under which items of several players meet, and where
-// collectives are carried out (collectives.cc). What is written are the player's items and their
-// prices (items.cc). Private to tessera/simulate.
+// The outline of one player (price.h) while it is made. The programs of all players are read
+// (AllPlayers). Then it is decided under which numbers items of several players meet, and where
+// collectives are carried out (collectives.cc), and the player's items are written with their prices
+// (items.cc). Private to tessera/simulate.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What a caching allocator reserves in a step. Private to tessera/simulate.
+// Finds what a caching allocator reserves in a step. Private to tessera/simulate.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What lives, in words: at the peak, and over the step. Private to tessera/simulate.
+// Names the buffers that live at the peak and over the step. Private to tessera/simulate.
 #pragma once
 
 #include <vector>

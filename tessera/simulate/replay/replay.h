@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "tessera/simulate/living_copies.h"
-#include "tessera/simulate/memory.h"
 #include "tessera/simulate/replay/block_changes.h"
 #include "tessera/simulate/replay/emulation.h"
+#include "tessera/simulate/replay/memory_times.h"
 
 namespace tessera {
 
