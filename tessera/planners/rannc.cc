@@ -270,7 +270,7 @@ std::optional<PlanCandidate> RanncSpace::candidate(const RanncSetting& setting,
       }
     }
   }
-  if (std::is_sorted(choice.unit_order.begin(), choice.unit_order.end())) choice.unit_order.clear();
+  if (std::is_sorted(choice.unit_order.begin(), choice.unit_order.end())) choice.unit_order = {};
   const int64_t micro_batch = divided_up(question.batch, setting.micro_batches);
   out.estimate = estimator_.estimate_units(choice, by_unit, micro_batch);
   // The step's time is that of the published program: a synchronous schedule, plus the costs once

@@ -130,7 +130,7 @@ class SliceSearch {
   Choice choice_of(const Shape& shape, const UnitQuestion& asked, int64_t sharded) const {
     Choice out;
     out.axes = {{"dp", shape.replicas, {"batch"}}};
-    out.axes.insert(out.axes.end(), asked.axes.begin(), asked.axes.end());
+    for (const ChoiceAxis& axis : asked.axes) out.axes.push_back(axis);
     out.stages = shape.stages;
     out.micro_batches = question_.batch / shape.replicas / asked.sequences;
     out.sharded = sharded;

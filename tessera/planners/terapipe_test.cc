@@ -81,7 +81,7 @@ TEST(TeraPipePlanner, IsNearTheBestOfAllSlicings) {
     Choice choice = best_of(answer).choice;
     choice.schedule = "token";
     choice.sliced_stages = true;
-    choice.slices.clear();
+    choice.slices = {};
     for (const int64_t length : cut) choice.slices.push_back(128 * length);
     const std::string text = write_plan(choice, built->graph, fold.units, "x").value();
     const auto lowering = compiler.lower(forward_of(built), parse_plan(text).value()).value();

@@ -139,8 +139,8 @@ TEST(CandidatePool, OneOfEqualEditsWaits) {
   CandidatePool pool(1, 1, false);
   for (const size_t unit : {0, 2}) {
     PlanCandidate edit = candidate(4, 1 + 1e-9 * static_cast<double>(unit));
-    edit.choice.units.resize(4);
-    edit.choice.units[unit].recompute = "none";
+    edit.choice.units.own().resize(4);
+    edit.choice.units.own()[unit].recompute = "none";
     pool.add_if_unlike(std::move(edit));
   }
   EXPECT_EQ(pool.size(), 1U);

@@ -119,7 +119,7 @@ class Enumeration {
     std::vector<std::vector<std::string>> lists = {{}};
     if (inner > 1) lists = all_lists(model_->graph, inner);
     for (const auto& list : lists) {
-      choice.axes.resize(1);
+      choice.axes.own().resize(1);
       if (inner > 1) choice.axes.push_back({"tp", inner, list});
       for (int64_t m = 1; m <= question_.batch; m *= 2) {
         if (question_.batch % m != 0 || question_.batch / m % replicas != 0) continue;

@@ -153,11 +153,12 @@ Result<int> run_check(const CheckOptions& given) {
   PricingOptions priced = given.pricing;
   if (priced.style.empty()) priced.style = target.style;
   if (priced.precision.empty()) priced.precision = std::string(dtype_name(settings.compute));
+  Compiler compiler;
   TESSERA_TRY(const Pricing pricing,
               decide_pricing(priced, std::move(machine),
-                             {model, read->plan_text, settings.batch, given.model}));
+                             {model, read->plan_text, settings.batch, given.model, &compiler}));
   TESSERA_TRY(const Compiled compiled,
-              compile({model, read->plan_text, settings.batch, pricing.precision}));
+              compiler.compile({model, read->plan_text, settings.batch, pricing.precision}));
   SimulateOptions options;
   options.style = pricing.style;
   TESSERA_TRY(const Simulation simulation, simulate(*compiled.lowering, pricing.cluster, options));

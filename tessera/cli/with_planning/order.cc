@@ -209,16 +209,17 @@ Result<int> order_plan(const OrderCommand& given, const NamedNetwork& network) {
   OrderCommand options = given;
   TESSERA_TRY(options.model, planned_model(given.model));
   TESSERA_TRY(Cluster machine, load_cluster(network.file));
+  Compiler compiler;
   TESSERA_TRY(const Pricing pricing,
               decide_pricing(options.pricing, std::move(machine),
-                             {options.model, options.plan, options.batch, given.model}));
+                             {options.model, options.plan, options.batch, given.model, &compiler}));
   CompileTexts texts{options.model, "", options.batch, pricing.precision};
   TESSERA_TRY(texts.optimizer, parse_optimizer_text(options.optimizer));
   TESSERA_TRY(options.plan,
               find_auto({options.plan, options.model, options.batch, pricing.precision,
                          &pricing.cluster, pricing.style, 0, texts.optimizer}));
   texts.plan = options.plan;
-  TESSERA_TRY(const Compiled planned, compile(texts));
+  TESSERA_TRY(const Compiled planned, compiler.compile(texts));
   TESSERA_TRY(const PlanTraffic traffic, plan_traffic(*planned.lowering));
   PlanOrderSearch search;
   search.seed = options.seed;

@@ -134,9 +134,9 @@ class Pricer {
   Result<const Pricing*> pricing_of(const std::string& text) {
     const auto known = pricings_.find(text);
     if (known != pricings_.end()) return &known->second;
-    TESSERA_TRY(Pricing pricing,
-                decide_pricing(question_.pricing, question_.cluster,
-                               {question_.model, text, question_.batch, question_.named}));
+    TESSERA_TRY(Pricing pricing, decide_pricing(question_.pricing, question_.cluster,
+                                                {question_.model, text, question_.batch,
+                                                 question_.named, &compiler_}));
     return &pricings_.emplace(text, std::move(pricing)).first->second;
   }
 

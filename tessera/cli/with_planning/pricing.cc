@@ -77,8 +77,9 @@ Choice style_of(const PricingOptions& options, const Cluster& cluster, const Pri
   if (plan && !plan->style.empty()) return {plan->style, "as the plan says"};
   if (are_processors(cluster)) return {std::string(kOnProcessors), "the default on processors"};
   if (plan) {
-    ExportRequest request{priced.model, priced.plan, priced.batch,
-                          precision,    nullptr,     cluster.type_of(0).devices};
+    ExportRequest request{priced.model,   priced.plan, priced.batch,
+                          precision,      nullptr,     cluster.type_of(0).devices,
+                          priced.compiler};
     if (const ExportTarget* target = find_target_of_plan(request))
       return {target->style, fmt::format("the plan can be exported to {}", target->name)};
     return {std::string(kOnGpus), "the default on GPUs; no framework runs this plan"};

@@ -19,6 +19,10 @@
 #include "tessera/cluster/cluster.h"
 #include "tessera/cost/style.h"
 
+namespace tessera {
+class Compiler;
+}
+
 namespace tessera::cli {
 
 // The words of the user; "" where he said nothing.
@@ -32,6 +36,8 @@ struct PricedPlan {
   std::string model, plan;
   int64_t batch = 0;
   std::string named;  // the model as the user names it, whose file may name a dtype
+  // Keeps the model and its graph, for a command that compiles the plan next; null: nobody does.
+  Compiler* compiler = nullptr;
 };
 
 struct Pricing {

@@ -81,9 +81,11 @@ Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Re
   }
   TESSERA_TRY(const std::string model, planned_model(options.model));
   std::vector<std::string> said;  // with what plans are priced
+  Compiler compiler;
   for (const std::string& plan : options.plans) {
-    TESSERA_TRY(const Pricing pricing, decide_pricing(options.pricing, cluster,
-                                                      {model, plan, options.batch, options.model}));
+    TESSERA_TRY(const Pricing pricing,
+                decide_pricing(options.pricing, cluster,
+                               {model, plan, options.batch, options.model, &compiler}));
     simulate_options.style = pricing.style;
     CompileTexts texts{model, "", options.batch, pricing.precision};
     TESSERA_TRY(texts.optimizer, parse_optimizer_text(options.optimizer));
@@ -91,7 +93,7 @@ Status add_runs(const ReportOptions& options, std::vector<Compiled>& planned, Re
                                        &pricing.cluster, pricing.style, 0, texts.optimizer}));
     if (std::find(said.begin(), said.end(), pricing.said) == said.end())
       said.push_back(pricing.said);
-    TESSERA_TRY(Compiled item, compile(texts));
+    TESSERA_TRY(Compiled item, compiler.compile(texts));
     TESSERA_TRY(const PlanText text,
                 load_plan_text(texts.plan, item.model->graph, "", item.compute));
     TESSERA_TRY(Simulation simulation, simulate(*item.lowering, pricing.cluster, simulate_options));

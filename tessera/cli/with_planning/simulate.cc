@@ -361,9 +361,10 @@ Result<int> run_simulate(const SimulateCommand& given) {
   SimulateOptions simulated;
   TESSERA_TRY(options.model, planned_model(given.model));
   TESSERA_TRY(Cluster machine, load_machine(options.cluster));
+  Compiler compiler;
   TESSERA_TRY(const Pricing pricing,
               decide_pricing(options.pricing, std::move(machine),
-                             {options.model, options.plan, options.batch, given.model}));
+                             {options.model, options.plan, options.batch, given.model, &compiler}));
   Cluster cluster = pricing.cluster;
   simulated.style = pricing.style;
   CompileTexts texts{options.model, "", options.batch, pricing.precision};
@@ -384,7 +385,7 @@ Result<int> run_simulate(const SimulateCommand& given) {
   simulated.failures_a_device_year = options.failures;
   simulated.restart_s = options.restart_s;
   texts.takes_outer = true;
-  TESSERA_TRY(const Compiled planned, compile(texts));
+  TESSERA_TRY(const Compiled planned, compiler.compile(texts));
   if (!options.data.empty()) {
     auto counts = counted_rows(options.data, planned.lowering->graph());
     if (!counts) return invalid_input("simulate: " + counts.error().message);

@@ -27,15 +27,17 @@ Result<Predictions> predict_ranks(const WatchStart& start, const std::string& gi
   const std::string cluster = given.empty() ? fmt::format("local:{}", start.ranks) : given;
   TESSERA_TRY(Cluster machine, load_machine(cluster));
   if (options.precision.empty()) options.precision = start.precision;
-  TESSERA_TRY(Pricing pricing, decide_pricing(options, std::move(machine),
-                                              {start.model, start.plan, start.batch, start.model}));
+  Compiler compiler;
+  TESSERA_TRY(Pricing pricing,
+              decide_pricing(options, std::move(machine),
+                             {start.model, start.plan, start.batch, start.model, &compiler}));
   // Ranks that are processes exchange data in another way than threads do.
   if (options.style.empty() && start.transport == "mpi")
     pricing.style.transport = Style::Transport::kMpi;
   CompileTexts texts{start.model, start.plan, start.batch, pricing.precision};
   TESSERA_TRY(texts.optimizer, parse_optimizer_text(start.optimizer));
   texts.takes_outer = true;
-  TESSERA_TRY(const Compiled compiled, compile(texts));
+  TESSERA_TRY(const Compiled compiled, compiler.compile(texts));
   SimulateOptions simulated;
   simulated.style = pricing.style;
   simulated.events = true;

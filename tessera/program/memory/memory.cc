@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <utility>
 
 #include "tessera/base/check.h"
@@ -134,7 +135,8 @@ class MemoryPlanner {
   void insert_frees() {
     struct Behind {
       int64_t position;  // the position of the instruction after which the free goes
-      Instruction free;
+      BufferId buffer;
+      When when = When::kAlways;
     };
     std::vector<std::vector<Behind>> behind(times_.blocks());  // by block
     for (const Buffer& buffer : program_.buffers) {
@@ -142,7 +144,7 @@ class MemoryPlanner {
       const BufferTouch& touch = touches_.of(buffer.id);
       if (!touch.any()) continue;
       if (const auto taken = touches_.taken_at(buffer.id)) {
-        behind.back().push_back({*taken, {Free{buffer.id}, When::kAlways, {}}});
+        behind.back().push_back({*taken, buffer.id});
         continue;
       }
       const bool of_step = buffer.lifetime == Lifetime::kStep;
@@ -150,26 +152,22 @@ class MemoryPlanner {
       When when = When::kAlways;
       if (of_step && many() && !times_.ref(k).once())
         when = touch.only(k, When::kFirst) ? When::kFirst : When::kLast;
-      behind[k].push_back({touch.at[k].last, {Free{buffer.id}, when, {}}});
+      behind[k].push_back({touch.at[k].last, buffer.id, when});
     }
     for (size_t k = 0; k < times_.blocks(); ++k) {
       if (behind[k].empty()) continue;
-      std::stable_sort(behind[k].begin(), behind[k].end(),
-                       [](const Behind& a, const Behind& b) { return a.position < b.position; });
+      std::ranges::stable_sort(behind[k], {}, &Behind::position);
+      // The instructions move to their new places from the last one on.
       std::vector<Instruction>& instructions = program_.block(times_.ref(k));
-      std::vector<Instruction> out;
-      out.reserve(instructions.size() + behind[k].size());
-      auto next = behind[k].begin();
-      const auto free_behind = [&](int64_t position) {
-        for (; next != behind[k].end() && next->position == position; ++next)
-          out.push_back(std::move(next->free));
-      };
-      free_behind(-1);
-      for (size_t i = 0; i < instructions.size(); ++i) {
-        out.push_back(std::move(instructions[i]));
-        free_behind(static_cast<int64_t>(i));
+      auto from = static_cast<int64_t>(instructions.size());
+      instructions.reserve(instructions.size() + behind[k].size());
+      instructions.resize(instructions.size() + behind[k].size());
+      size_t to = instructions.size();
+      for (const Behind& next : std::views::reverse(behind[k])) {
+        while (from > next.position + 1)
+          instructions[--to] = std::move(instructions[static_cast<size_t>(--from)]);
+        instructions[--to] = {Free{next.buffer}, next.when, {}};
       }
-      instructions = std::move(out);
     }
     if (offsets_) touches_.find();  // positions have moved
   }

@@ -10,6 +10,8 @@
 // model and needed by its first layer, would wait for everything that the last layer needs.
 #include <algorithm>
 #include <map>
+#include <unordered_map>
+#include <utility>
 
 #include "tessera/program/memory/touches.h"
 #include "tessera/program/needs.h"
@@ -131,20 +133,36 @@ int64_t bytes_of(const TextIssue& issue, const PlaceText& text, const ShapeRule&
   return size;
 }
 
+// A `JoinedHandles` knows in which bucket each joined collective is. A bucket has the handle of the
+// member that joined it last.
+class JoinedHandles {
+ public:
+  void join(int bucket, int member) { later_[bucket] = member; }
+  // Returns the handle of the bucket that the collective is in; its own if it was not joined.
+  int bucket_of(int handle) {
+    int bucket = handle;
+    for (auto it = later_.find(bucket); it != later_.end(); it = later_.find(bucket))
+      bucket = it->second;
+    while (handle != bucket) handle = std::exchange(later_.at(handle), bucket);
+    return bucket;
+  }
+
+ private:
+  std::unordered_map<int, int> later_;  // by handle: a member that joined the bucket later
+};
+
 // Joins the collectives of a block. `needs`: the first need of each handle; `ends`: by position in
 // this block, the handles that are first needed there.
 void join_collectives(std::vector<TextInstruction>& block, PlaceText& text,
                       const std::map<int, Need>& needs, const std::multimap<size_t, int>& ends,
                       const BlockOrder& order, const ShapeRule& shapes, int64_t bytes) {
-  std::map<int, int> renamed;  // handle -> handle of the bucket
+  JoinedHandles joined_handles;
   OpenBuckets open(block, text.buffers.size());
   std::vector<bool> dropped(block.size(), false);
   bool joined = false;
   for (size_t i = 0; i < block.size(); ++i) {
-    for (auto end = ends.lower_bound(i); end != ends.upper_bound(i); ++end) {
-      const auto it = renamed.find(end->second);
-      open.close(it == renamed.end() ? end->second : it->second);
-    }
+    for (auto [end, last] = ends.equal_range(i); end != last; ++end)
+      open.close(joined_handles.bucket_of(end->second));
     auto* issue = std::get_if<TextIssue>(&block[i].body);
     open.close_touched(block[i]);
     if (issue == nullptr || issue->classify) continue;
@@ -174,10 +192,7 @@ void join_collectives(std::vector<TextInstruction>& block, PlaceText& text,
       continue;
     }
     TextIssue& bucket = std::get<TextIssue>(block[it->at].body);
-    for (auto& [handle, to] : renamed) {
-      if (to == bucket.handle) to = issue->handle;
-    }
-    renamed[bucket.handle] = issue->handle;
+    joined_handles.join(bucket.handle, issue->handle);
     if (const auto due = text.due.extract(bucket.handle)) {
       const auto [own_due, fresh] = text.due.try_emplace(issue->handle, due.mapped());
       if (!fresh) own_due->second = std::min(own_due->second, due.mapped());

@@ -97,7 +97,8 @@ bool has_name(const std::vector<std::string>& names, const std::string& name) {
 class UnitView {
  public:
   UnitView(const Choice& choice, int unit) : choice_(choice) {
-    if (unit >= 0 && !choice.units.empty()) own_ = &choice.units.at(static_cast<size_t>(unit));
+    if (unit >= 0 && !choice.units.empty())
+      own_ = &choice.units.list().at(static_cast<size_t>(unit));
   }
   ChoiceAxis axis(size_t index) const {
     ChoiceAxis out = choice_.axes[index];
@@ -489,7 +490,7 @@ bool has_halos(const Graph& forward, const std::vector<ChoiceAxis>& axes) {
 }
 
 const std::vector<ChoiceAxis>& Choice::axes_of_stage(size_t stage) const {
-  return stage_axes.empty() ? axes : stage_axes[stage % stage_axes.size()];
+  return stage_axes.empty() ? axes.list() : stage_axes[stage % stage_axes.size()];
 }
 
 int64_t Choice::ranks() const {

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "tessera/base/dtype.h"
+#include "tessera/base/shared_list.h"
 #include "tessera/search/price/fold.h"
 
 namespace tessera {
@@ -72,16 +73,18 @@ struct TransferChoice {
 // Value of bucket_bytes in plans that do not set it.
 inline constexpr int64_t kPlainBucket = 25 << 20;
 
+// The lists are shared, because a search ranks ten thousands of choices that differ in a setting or
+// two.
 struct Choice {
-  std::vector<ChoiceAxis> axes;  // of the mesh of one stage, outermost first
+  SharedList<ChoiceAxis> axes;  // of the mesh of one stage, outermost first
   // For stages with meshes of different sizes: the axes of each stage, with the names and dims of
   // `axes`. Empty: every stage has the mesh `axes`. Each stage has the devices that follow those of
   // the stage before it.
-  std::vector<std::vector<ChoiceAxis>> stage_axes;
+  SharedList<std::vector<ChoiceAxis>> stage_axes;
   // The device of each rank; ranks are numbered place by place. Empty: rank r is on device r.
-  std::vector<int64_t> device_order;
+  SharedList<int64_t> device_order;
   // The settings of each unit; empty: no unit differs.
-  std::vector<UnitChoice> units;
+  SharedList<UnitChoice> units;
   int64_t stages = 1;  // number of places of the pipeline
   // True: the replicas are the outermost split of the devices, so neighbouring devices hold
   // neighbouring stages of one replica. False: a stage with all its replicas is on
@@ -98,7 +101,7 @@ struct Choice {
   HaloChoice halos;
   // The lengths of the slices into which the dim `slice_dim` is cut, in order; empty: the dim
   // stays whole.
-  std::vector<int64_t> slices;
+  SharedList<int64_t> slices;
   std::string slice_dim = "seq";
   // Whether each slice goes through the stages on its own. The schedule must then be one for slices
   // (kSliceSchedules in schedule_facts.h).
@@ -106,11 +109,11 @@ struct Choice {
   TransferChoice transfers;
   DType compute = DType::kFloat32;
   // The first unit of each stage, stages * chunks entries. Empty: there is one stage.
-  std::vector<size_t> cuts;
+  SharedList<size_t> cuts;
   // The order of units to whose positions `cuts` refers; no unit reads from a later unit of this
   // order. It differs from the model's order where branches of a graph are put into different
   // stages. Empty: the model's order.
-  std::vector<size_t> unit_order;
+  SharedList<size_t> unit_order;
 
   size_t unit_at(size_t place) const { return unit_order.empty() ? place : unit_order[place]; }
   const std::vector<ChoiceAxis>& axes_of_stage(size_t stage) const;

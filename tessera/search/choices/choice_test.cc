@@ -41,7 +41,7 @@ TEST(Choice, IsWrittenAsPeopleWriteIt) {
   choice.cuts = {0, 0};
   for (size_t u = 0; u < fold.units.size(); ++u) {
     if (forward.op(fold.units[u].ops.front()).path.starts_with("blocks.2.") && choice.cuts[1] == 0)
-      choice.cuts[1] = u;
+      choice.cuts.set(1, u);
   }
   EXPECT_EQ(choice.str(),
             "pp=2 dp=2[batch] tp=2[heads,ffn,vocab,seq] 1f1b micro_batches=2 sharded=1");
@@ -249,7 +249,7 @@ TEST(Choice, StagesOnMeshesOfTheirOwn) {
   ASSERT_EQ(plan->stages.size(), 2U) << text;
   EXPECT_EQ(plan->stages[0].mesh.size(), 2) << text;
   EXPECT_EQ(plan->stages[1].mesh.size(), 4) << text;
-  choice.stage_axes.pop_back();
+  choice.stage_axes.own().pop_back();
   EXPECT_FALSE(write_plan(choice, forward, fold.units, "x").has_value());
 }
 
@@ -260,11 +260,11 @@ TEST(Choice, UnitsWithTheirOwnDimsShardsAndRecomputation) {
   const Fold fold = fold_layers(forward).value();
   Choice choice;
   choice.axes = {{"dp", 2, {"batch"}}, {"both", 2, {"batch"}}};
-  choice.units.resize(fold.units.size());
+  choice.units.own().resize(fold.units.size());
   const size_t unit = unit_at(forward, fold, "blocks.1.");
-  choice.units[unit].dims = {{"batch"}, {"heads", "ffn"}};
-  choice.units[unit].recompute = "full";
-  choice.units[unit_at(forward, fold, "blocks.2.")].sharded = 3;
+  choice.units.own()[unit].dims = {{"batch"}, {"heads", "ffn"}};
+  choice.units.own()[unit].recompute = "full";
+  choice.units.own()[unit_at(forward, fold, "blocks.2.")].sharded = 3;
   const std::string text = write_plan(choice, forward, fold.units, "x").value();
   const auto lowering = Compiler().lower(forward_of(model), parse_plan(text).value());
   ASSERT_TRUE(lowering.has_value()) << text << lowering.error().message;

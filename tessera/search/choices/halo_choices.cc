@@ -20,19 +20,20 @@ bool is_fixed(const PlanQuestion& question, const char* key) {
 // unset in all others.
 Choice with_last_units(const Choice& from, size_t units, size_t count, int64_t layers) {
   Choice out = from;
-  out.units.resize(units);
-  for (UnitChoice& unit : out.units) unit.halo_layers.reset();
-  for (size_t u = units - count; u < units; ++u) out.units[u].halo_layers = layers;
+  std::vector<UnitChoice>& own = out.units.own();
+  own.resize(units);
+  for (UnitChoice& unit : own) unit.halo_layers.reset();
+  for (size_t u = units - count; u < units; ++u) own[u].halo_layers = layers;
   return out;
 }
 
 Choice with_all(const Choice& from, const HaloChoice& halos) {
   Choice out = from;
   out.halos = halos;
-  for (UnitChoice& unit : out.units) unit.halo_layers.reset();
+  for (UnitChoice& unit : out.units.own()) unit.halo_layers.reset();
   if (std::all_of(out.units.begin(), out.units.end(),
                   [](const UnitChoice& unit) { return unit == UnitChoice{}; }))
-    out.units.clear();
+    out.units = {};
   return out;
 }
 

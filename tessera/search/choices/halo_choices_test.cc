@@ -53,10 +53,10 @@ TEST(HaloChoices, AreEntriesOfThePlansSplits) {
 TEST(HaloChoices, MayDifferByUnit) {
   const Volumes volumes;
   Choice choice = cut_in_depth(2);
-  choice.units.resize(volumes.fold.units.size());
+  choice.units.own().resize(volumes.fold.units.size());
   EXPECT_EQ(volumes.text(choice), volumes.text(cut_in_depth(2)));
   for (size_t u = choice.units.size() / 2; u < choice.units.size(); ++u)
-    choice.units[u].halo_layers = 2;
+    choice.units.own()[u].halo_layers = 2;
   Choice all = cut_in_depth(2);
   all.halos.layers = 2;
   const auto making = [&](const Choice& one) {

@@ -45,7 +45,7 @@ TEST(WithPart, WhatThePartSaysOfDegreesIsNotSearched) {
       "schedule = \"gpipe\"\n");
   for (const PlanCandidate& candidate : answer.simulated) {
     EXPECT_EQ(candidate.choice.stages, 2) << candidate.choice.str();
-    EXPECT_EQ(candidate.choice.axes.at(1).size, 2) << candidate.choice.str();
+    EXPECT_EQ(candidate.choice.axes.list().at(1).size, 2) << candidate.choice.str();
     EXPECT_EQ(candidate.choice.micro_batches, 4) << candidate.choice.str();
     EXPECT_EQ(candidate.choice.schedule, "gpipe") << candidate.choice.str();
   }

@@ -450,7 +450,7 @@ Estimate Estimator::estimate(Choice& choice, const std::vector<const UnitPrices*
   for (int64_t place = 0; place < choice.stages; ++place)
     by_place.push_back(slowest_at(choice, place, by_kind));
   const auto stages = static_cast<size_t>(choice.stages * choice.chunks);
-  choice.cuts.clear();
+  choice.cuts = {};
   auto [it, is_new] = balanced_.try_emplace({by_place, static_cast<int64_t>(stages)});
   Balanced& balanced = it->second;
   if (is_new) {
@@ -462,7 +462,7 @@ Estimate Estimator::estimate(Choice& choice, const std::vector<const UnitPrices*
     }
     Choice plain = choice;  // the cached sums are computed for `sharded` 0
     plain.cuts = balanced.cuts;
-    plain.units.clear();
+    plain.units = {};
     plain.sharded = 0;
     StageSums& known = balanced.stages;
     for (size_t s = 0; s < stages; ++s) {

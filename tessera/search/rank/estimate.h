@@ -160,7 +160,7 @@ class Estimator {
     std::vector<size_t> of_stage;  // by stage: its position in `sums`
   };
   struct Balanced {
-    std::vector<size_t> cuts;
+    SharedList<size_t> cuts;
     StageSums stages;
   };
   struct Ground {  // the ranks and devices of a place of the pipeline

@@ -174,7 +174,7 @@ TEST(Estimate, MemoryHasTheBuffersOfCommunication) {
   Choice choice;
   choice.axes = {{"dp", 1, {"batch"}}};
   EXPECT_EQ(estimator.connections_bytes(choice), 0);
-  choice.axes[0].size = 2;
+  choice.axes.own()[0].size = 2;
   const auto group = static_cast<double>(group_communication_bytes(type, true));
   EXPECT_EQ(estimator.connections_bytes(choice), kCommunicationAtMost * group);
   choice.stages = 4;
@@ -213,10 +213,10 @@ TEST(Estimate, UnitsOfEqualPricesAreOneChoice) {
   choice.micro_batches = 2;
   for (const int64_t sharded : {0, 1, 3}) {
     choice.sharded = sharded;
-    choice.units.clear();
-    choice.stage_axes.clear();
+    choice.units = {};
+    choice.stage_axes = {};
     const Estimate plain = estimator.estimate(choice, *prices, 2);
-    choice.units.resize(fold.units.size());
+    choice.units.own().resize(fold.units.size());
     choice.stage_axes = {choice.axes, choice.axes};
     const std::vector<const UnitPrices*> same(fold.units.size(), prices);
     const Estimate general = estimator.estimate_units(choice, same, 8);

@@ -391,7 +391,7 @@ void Ranking::rank_shape(const Shape& shape, const Space& space, const std::stri
     if (!is_least && !is_small_ && !may_be_best(too_large_s)) continue;
     Choice choice;
     choice.axes = {{"dp", shape.replicas, {"batch"}}};
-    choice.axes.insert(choice.axes.end(), inside.axes.begin(), inside.axes.end());
+    for (const ChoiceAxis& axis : inside.axes) choice.axes.push_back(axis);
     choice.stages = shape.stages;
     choice.micro_batches = question_.batch / micro_batch;
     choice.recompute = recompute;
@@ -556,7 +556,7 @@ std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const 
         inside.by_kind = price_kinds(std::move(asked));
         if (inside.by_kind.empty()) break;
         Choice choice = from.choice;
-        choice.axes[1].dims = list;
+        choice.axes.own()[1].dims = list;
         choice.recompute = level;
         const size_t ranked_before = ranked.size();
         rank_schedules(choice, space, inside, ranked);

@@ -24,11 +24,11 @@ std::vector<Choice> border_edits(const Choice& from, size_t units) {
     for (size_t by = 1; by <= kFew; ++by) {
       Choice edit = from;
       if (from.cuts[s] + by < end) {
-        edit.cuts[s] = from.cuts[s] + by;
+        edit.cuts.set(s, from.cuts[s] + by);
         out.push_back(edit);
       }
       if (from.cuts[s] > from.cuts[s - 1] + by) {
-        edit.cuts[s] = from.cuts[s] - by;
+        edit.cuts.set(s, from.cuts[s] - by);
         out.push_back(edit);
       }
     }
@@ -104,8 +104,8 @@ std::vector<PlanCandidate> Ranking::edits_of(const PlanCandidate& candidate, con
         if (level == space.recompute.end() || fold_.units[u].run < 0) continue;
         const auto next = level - space.recompute.begin() + step;
         if (next < 0 || next >= std::ssize(space.recompute)) continue;
-        edit.units.resize(fold_.units.size());
-        edit.units[u].recompute = space.recompute[static_cast<size_t>(next)];
+        edit.units.own().resize(fold_.units.size());
+        edit.units.own()[u].recompute = space.recompute[static_cast<size_t>(next)];
         if (std::has_single_bit(++changed)) add(edit);
       }
     }

@@ -30,7 +30,7 @@ std::optional<DimList> Ranking::with_scopes(const PlanCandidate& start,
     inside.by_kind = price_kinds(std::move(asked));
     if (inside.by_kind.empty()) return {};
     Choice choice = start.choice;
-    choice.axes[1].dims = dims;
+    choice.axes.own()[1].dims = dims;
     std::vector<PlanCandidate> ranked;
     rank_schedules(choice, space, inside, ranked);
     std::optional<double> out;
