@@ -174,6 +174,7 @@ class ArraySource : public DataSource, public SampleAccess {
       if (status && !part.box.empty()) status = read(part);
       if (!status) return;
       status = store_part(array, part, rest, moves, to.data + begin * bytes, to);
+      if (!status) status = data_error(status.error().message);
     });
     return status;
   }

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "tessera/data/numbers.h"
-#include "tessera/runtime/data/data.h"
 #include "tessera/runtime/kernels/nest.h"
 
 namespace tessera {
@@ -51,8 +50,8 @@ Status store_floating(const OpenedArray& array, const Run& run, Put&& put) {
     put(run.at + i * run.stride, array.scale * value);
   }
   if (first_nan == run.count) return {};
-  return data_error(fmt::format("'{}', element {}: expected a number, found NaN", array.name,
-                                run.element_of(first_nan)));
+  return invalid_input(fmt::format("'{}', element {}: expected a number, found NaN", array.name,
+                                   run.element_of(first_nan)));
 }
 
 template <class From>
@@ -63,8 +62,8 @@ Status store_integers(const OpenedArray& array, const Run& run) {
       std::memcpy(run.at + i * run.stride, &value, sizeof value);
       continue;
     }
-    return data_error(fmt::format("'{}', element {}: expected a number from 0 to {}, found {}",
-                                  array.name, run.element_of(i), array.values - 1, value));
+    return invalid_input(fmt::format("'{}', element {}: expected a number from 0 to {}, found {}",
+                                     array.name, run.element_of(i), array.values - 1, value));
   }
   return {};
 }
