@@ -14,8 +14,10 @@ namespace tessera {
 
 void write_schedule(Program& program, const ResolvedPlan& plan) {
   const auto stages = program.stages.size();
+  const std::vector<BlockRun>& row = plan.schedule[plan.row_of(program.rank)];
+  program.schedule.reserve(row.size() + 2);
   program.schedule.push_back({BlockKind::kPrologue, 0});
-  for (const BlockRun& run : plan.schedule[plan.row_of(program.rank)]) {
+  for (const BlockRun& run : row) {
     BlockRef block = block_of(run);
     const auto at = std::ranges::find(program.stages, StageId(block.chunk));
     const size_t smaller = program.smaller(run.micro_batch) ? stages : 0;

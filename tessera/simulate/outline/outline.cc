@@ -161,6 +161,7 @@ void outline_player(AllPlayers& shared, int32_t me) {
     p.player.blocks.push_back(std::move(p.block));
     p.all_tags.push_back(std::move(p.tags));
   }
+  p.player.schedule.reserve(p.program.schedule.size());
   for (const BlockRunStep& step : p.program.schedule) {
     const auto found = index.find(step.block);
     if (found != index.end()) p.player.schedule.push_back({found->second, step.micro_batch});

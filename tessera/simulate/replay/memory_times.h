@@ -15,7 +15,8 @@ struct MemoryTimes {
   double step_s = 0;
   std::vector<std::pair<double, double>> runs;  // start and end by position in the schedule
   std::span<const TraceEvent> events;           // of this rank; only the compute lane's are used
-  bool details = true;  // false: only sizes are computed, without timeline and at_peak
+  bool details = true;   // false: only sizes are computed, without timeline and at_peak
+  bool timeline = true;  // false: without a timeline, whose length grows with the schedule
 };
 
 }  // namespace tessera

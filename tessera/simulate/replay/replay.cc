@@ -33,7 +33,7 @@ Replay::Replay(const Program& program, const Scratch& scratch, BlockChanges& cha
       changes_(changes),
       times_(times),
       living_(copies_of(program, scratch)),
-      timeline_(times.details, !times.events.empty()) {
+      timeline_(times.details && times.timeline, !times.events.empty()) {
   first_instance_.reserve(program.buffers.size() + scratch.workspace_bytes.size());
   size_t instances = 0;
   for (const Buffer& buffer : program.buffers) {
@@ -121,7 +121,8 @@ bool Replay::run_block(size_t r, const BlockRunStep& step, Emulation* emulation,
   const auto& [first, last] = ends_.at(step.block);
   const Variant variant{step.block, step.micro_batch == first, step.micro_batch == last};
   const std::vector<Change>& changes = changes_.of(variant);
-  const bool may_repeat = emulation == nullptr && events_.empty() && !until && !step.block.once();
+  const bool may_repeat = emulation == nullptr && events_.empty() && !step.block.once() &&
+                          (!until || done_ + changes.size() < *until);
   KnownRun* known = may_repeat ? &known_run(variant, changes) : nullptr;
   if (known != nullptr && repeat(*known, r, step, changes)) return true;
   const int64_t before = live_;
