@@ -567,14 +567,14 @@ std::vector<PlanCandidate> LayerSearch::search_all() {
   // unequal layers, because the formula's error depends on these.
   std::set<std::tuple<int64_t, int64_t, bool>> handed;
   std::vector<PlanCandidate> few;
-  for (const PlanCandidate* one : in_order(out)) {
+  for (const PlanCandidate* one : in_order(question, out)) {
     const Choice& choice = one->choice;
     const bool is_simple = choice.axes.size() <= kMostAxes;
     if (is_simple && few.size() < kGalvatronAnswers &&
         handed.insert({choice.stages, choice.sharded, choice.units.empty()}).second)
       few.push_back(*one);
   }
-  if (few.empty()) few = {*in_order(out).front()};
+  if (few.empty()) few = {*in_order(question, out).front()};
   return few;
 }
 

@@ -320,9 +320,10 @@ class FencePlanning {
       ++tried;
       candidate.call = candidate.choice.str() + " with topk on slow borders (lossy)";
       search_.judge_plan(plan, candidate);
-      const bool is_first = !answer.best;
+      const PlanQuestion& question = search_.question();
       const bool wins = candidate.step_s && candidate.fits &&
-                        (is_first || *candidate.step_s < *answer.simulated[*answer.best].step_s);
+                        (!answer.best || merit_of(question, candidate) <
+                                             merit_of(question, answer.simulated[*answer.best]));
       answer.simulated.push_back(std::move(candidate));
       if (!wins) continue;
       answer.best = answer.simulated.size() - 1;

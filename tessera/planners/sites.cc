@@ -84,6 +84,7 @@ Result<PlanAnswer> find_with_outer_steps(const PlanQuestion& question, const Sit
                                        answer.simulated[*answer.best].name(), islands, every);
   TESSERA_TRY(const Plan of_site, parse_plan(answer.plan));
   TESSERA_TRY(Plan plan, with_outer_steps(of_site, *question.cluster, sites, every));
+  TESSERA_TRY(const RankDevices devices, rank_devices(plan));
   Compiler compiler;
   TESSERA_TRY(const auto model,
               compiler.model(question.model, inside.batch, storage_dtype(question.compute)));
@@ -94,6 +95,7 @@ Result<PlanAnswer> find_with_outer_steps(const PlanQuestion& question, const Sit
   PlanCandidate candidate = answer.simulated[*answer.best];
   candidate.call = name;
   candidate.step_s = simulation.step_time_s;
+  candidate.used = question.objective.used(*question.cluster, simulation.ranks, devices);
   candidate.need_bytes = 0;
   for (const RankResult& role : simulation.roles)
     candidate.need_bytes = std::max(candidate.need_bytes, role.memory.high);
@@ -106,15 +108,6 @@ Result<PlanAnswer> find_with_outer_steps(const PlanQuestion& question, const Sit
   answer.simulation = std::move(simulation);
   answer.blocks.clear();
   return answer;
-}
-
-// Appends the candidates of the answer that is not taken to those of the other one.
-PlanAnswer better_of(PlanAnswer a, PlanAnswer b) {
-  if (is_better(b, a)) std::swap(a, b);
-  a.simulated.insert(a.simulated.end(), b.simulated.begin(), b.simulated.end());
-  a.estimated += b.estimated;
-  a.folded_programs += b.folded_programs;
-  return a;
 }
 
 }  // namespace
@@ -135,7 +128,7 @@ Result<PlanAnswer> find_over_sites(const PlanQuestion& question, const FindPlan&
   };
   const auto consider = [&](const std::string& name, Result<PlanAnswer> other) {
     if (other) {
-      answer = better_of(std::move(answer), *std::move(other));
+      answer = better_of(question, std::move(answer), *std::move(other));
       return;
     }
     PlanCandidate refused;

@@ -145,7 +145,7 @@ class SliceSearch {
   std::vector<PlanCandidate> with_measured_slices(const std::vector<Ranked>& ranked) {
     std::vector<PlanCandidate> all;
     for (const Ranked& one : ranked) all.push_back(one.candidate);
-    const auto order = in_order(all);
+    const auto order = in_order(question_, all);
     std::vector<PlanCandidate> out;
     for (const PlanCandidate* next : order) {
       if (out.size() == kMostAnswers) break;

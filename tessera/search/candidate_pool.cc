@@ -99,7 +99,8 @@ bool CandidatePool::Waiting::is_faster_in_shards(const Lesson& lesson) const {
 }
 
 void CandidatePool::append(PlanCandidate candidate) {
-  Waiting waiting{std::make_unique<Choice>(std::move(candidate.choice)), candidate.estimate};
+  const UsedDevices used = expected(question_, candidate.choice, candidate.estimate).used;
+  Waiting waiting{std::make_unique<Choice>(std::move(candidate.choice)), candidate.estimate, used};
   waiting.work = candidate.work;
   for (const Lesson& lesson : lessons_) waiting.learn(lesson);
   waiting_.push_back(all_.size());
@@ -121,8 +122,12 @@ void CandidatePool::add(PlanCandidate candidate) {
 }
 
 void CandidatePool::add_if_unlike(PlanCandidate candidate) {
+  const auto merit = [&](const Choice& choice, const Estimate& estimate) {
+    return question_.objective.merit(expected(question_, choice, estimate));
+  };
+  const Merit own = merit(candidate.choice, candidate.estimate);
   const auto is_equal = [&](const Waiting& other) {
-    return std::abs(other.estimate.step_s / candidate.estimate.step_s - 1) < kEqualSteps;
+    return ties(merit(*other.choice, other.estimate), own, kEqualSteps);
   };
   if (std::none_of(all_.begin(), all_.end(), is_equal)) add(std::move(candidate));
 }
@@ -152,13 +157,15 @@ void CandidatePool::learn(const PlanCandidate& simulated) {
   if (!is_small_) usual_log_ = std::clamp(usual_log_, -kLittle, kLittle);
 }
 
-std::optional<PlanCandidate> CandidatePool::take(double best_s, Care care, double most_work) {
-  auto out = take_of(best_s, care, 0);
-  return out || most_work <= 0 ? std::move(out) : take_of(best_s, care, most_work);
+std::optional<PlanCandidate> CandidatePool::take(const PlanCandidate* best, Care care,
+                                                 double most_work) {
+  auto out = take_of(best, care, 0);
+  return out || most_work <= 0 ? std::move(out) : take_of(best, care, most_work);
 }
 
-std::optional<PlanCandidate> CandidatePool::take_of(double best_s, Care care, double most_work) {
-  Waiting* next = expected_next(best_s, care, most_work);
+std::optional<PlanCandidate> CandidatePool::take_of(const PlanCandidate* best, Care care,
+                                                    double most_work) {
+  Waiting* next = expected_next(best, care, most_work);
   while (next != nullptr && refine_ && !next->is_refined) {
     PlanCandidate one;
     one.choice = *next->choice;
@@ -166,7 +173,7 @@ std::optional<PlanCandidate> CandidatePool::take_of(double best_s, Care care, do
     refine_(one);
     next->estimate = one.estimate;
     next->is_refined = true;
-    next = expected_next(best_s, care, most_work);
+    next = expected_next(best, care, most_work);
   }
   if (next == nullptr || (!next->fits && ++too_large_ > most_too_large_)) return {};
   std::erase(waiting_, static_cast<size_t>(next - all_.data()));
@@ -177,10 +184,13 @@ std::optional<PlanCandidate> CandidatePool::take_of(double best_s, Care care, do
   return out;
 }
 
-CandidatePool::Waiting* CandidatePool::expected_next(double best_s, Care care, double most_work) {
+CandidatePool::Waiting* CandidatePool::expected_next(const PlanCandidate* best, Care care,
+                                                     double most_work) {
   Waiting* next = nullptr;
-  const auto best = std::find_if(lessons_.begin(), lessons_.end(),
-                                 [&](const Lesson& lesson) { return lesson.step_s == best_s; });
+  const Merit best_merit = best != nullptr ? merit_of(question_, *best) : Merit{};
+  const auto of_best = std::find_if(lessons_.begin(), lessons_.end(), [&](const Lesson& lesson) {
+    return best != nullptr && lesson.step_s == best->step_s;
+  });
   // Both arrays are indexed by the number of respects in which a candidate is like the most similar
   // simulated choices. usual: the factor for the part of the error that these choices do not teach.
   // errs: a further factor by which the candidate may be slower. Where the formula was seen to
@@ -207,15 +217,18 @@ CandidatePool::Waiting* CandidatePool::expected_next(double best_s, Care care, d
     const bool fits = care != Care::kSmallest &&
                       (care == Care::kEvery || has <= 0 || waiting.memory_bytes() <= larger * has);
     const double step_s = waiting.estimate.step_s * waiting.time_ratio * usual[at];
-    const bool is_slow = care != Care::kEvery && step_s > allowed * errs[at] * best_s &&
-                         (best == lessons_.end() || !waiting.is_faster_in_shards(*best));
-    if (best_s > 0 && (!fits || is_slow)) continue;
+    // The merit if the formula errs by as much as is allowed.
+    const Merit at_best = question_.objective.merit(
+        {step_s / (allowed * errs[at]), waiting.memory_bytes() / larger, waiting.used});
+    const bool is_worse = care != Care::kEvery && best != nullptr && at_best > best_merit &&
+                          (of_best == lessons_.end() || !waiting.is_faster_in_shards(*of_best));
+    if (best != nullptr && (!fits || is_worse)) continue;
     waiting.fits = fits;
-    waiting.order_s = step_s;
+    waiting.order = question_.objective.merit({step_s, waiting.memory_bytes(), waiting.used});
     // For small models, candidates that are expected to be too large are not left out, because they
     // may fit after all. They are taken later, the larger they are.
     if (is_small_ && has > 0 && waiting.memory_bytes() > has)
-      waiting.order_s *= std::pow(waiting.memory_bytes() / has, kRespects);
+      waiting.order.cost *= std::pow(waiting.memory_bytes() / has, kRespects);
     if (next == nullptr || waiting.comes_before(*next)) next = &waiting;
   }
   return next;

@@ -2,9 +2,9 @@
 // program. Each candidate comes with an estimate by formula. The step times of simulated programs
 // correct the times that are expected of the candidates that are not yet simulated.
 //
-//   CandidatePool pool(question.margin, 4, false);
+//   CandidatePool pool(question, question.margin, 4, false);
 //   for (PlanCandidate& one : ranked) pool.add(std::move(one));
-//   while (auto next = pool.take(best_s, Care::kNarrow, kInfinity)) {
+//   while (auto next = pool.take(best, Care::kNarrow, kInfinity)) {
 //     simulate(*next);      // sets step_s and need_bytes
 //     pool.learn(*next);
 //   }
@@ -45,11 +45,13 @@ class CandidatePool {
   // only the candidate that it is about to take, and then decides anew.
   using Refine = std::function<void(PlanCandidate&)>;
 
-  // Makes an empty pool. `margin`: PlanQuestion::margin. `most_too_large`: the most candidates that
+  // Makes an empty pool. `question` outlives it. `margin`: PlanQuestion::margin. `most_too_large`: the most candidates that
   // may be taken although they are not expected to fit. `is_small`: whether the model is small
   // (is_small() in plan_search.h). `refine` may be empty.
-  CandidatePool(double margin, size_t most_too_large, bool is_small, Refine refine = {})
-      : margin_(margin),
+  CandidatePool(const PlanQuestion& question, double margin, size_t most_too_large, bool is_small,
+                Refine refine = {})
+      : question_(question),
+        margin_(margin),
         most_too_large_(most_too_large),
         is_small_(is_small),
         refine_(std::move(refine)) {}
@@ -61,7 +63,7 @@ class CandidatePool {
   // plan. For small models keeps all candidates; the texts of their plans are compared before a
   // program is made.
   void add(PlanCandidate candidate);
-  // Adds the candidate unless the pool has seen a candidate of equal estimated time. Edits of one
+  // Adds the candidate unless the pool has seen a candidate of equal expected merit. Edits of one
   // plan that change different stages often save equally much. Simulating one of these edits shows
   // what they are worth, and the other edits are made again from the simulated one.
   void add_if_unlike(PlanCandidate candidate);
@@ -71,12 +73,12 @@ class CandidatePool {
   // which count the more, the more similar the candidate is.
   void learn(const PlanCandidate& simulated);
 
-  // Takes the candidate that is expected to be the fastest of those expected to fit. If no
-  // candidate is expected to fit and `best_s` is 0 (no program fits yet), takes the smallest
-  // candidate, at most `most_too_large` times. Returns nothing if no candidate can be faster than
-  // best_s within the error that `care` allows. `most_work`: candidates that were put aside are
+  // Takes the candidate that is expected to be the best of those expected to fit. If no candidate is
+  // expected to fit and `best` is null (no program fits yet), takes the smallest candidate, at most
+  // `most_too_large` times. Returns nothing if no candidate can be better than the simulated `best`
+  // within the error that `care` allows. `most_work`: candidates that were put aside are
   // taken only if no other candidate is left, and only if their work is at most this.
-  std::optional<PlanCandidate> take(double best_s, Care care, double most_work);
+  std::optional<PlanCandidate> take(const PlanCandidate* best, Care care, double most_work);
 
   // Puts a candidate that was taken back into the pool, where it waits until all other candidates
   // were taken.
@@ -92,10 +94,10 @@ class CandidatePool {
   struct Waiting {
     std::unique_ptr<Choice> choice;  // apart, because each take() reads all other members
     Estimate estimate;
+    UsedDevices used;
     bool fits = false, is_refined = false;
-    // Expected time; of the candidates that fit, the one with the least is taken first.
-    double order_s = 0;
-    double work = 0;  // PlanCandidate::work if the candidate was put aside, else 0
+    Merit order = {};  // as expected; of the candidates that fit, the best is taken first
+    double work = 0;   // PlanCandidate::work if the candidate was put aside, else 0
     // Over the simulated choices that are most like this candidate: the number of respects in which
     // they are alike (alike_most), their number, and the sums of their logarithms. The ratios are
     // what the candidate's estimates are multiplied by: the mean ratio of program to estimate,
@@ -114,15 +116,16 @@ class CandidatePool {
     double memory_bytes() const { return estimate.memory_bytes * memory_ratio; }
     bool comes_before(const Waiting& other) const {
       if (fits != other.fits) return fits;
-      return fits ? order_s < other.order_s : memory_bytes() < other.memory_bytes();
+      return fits ? order < other.order : memory_bytes() < other.memory_bytes();
     }
   };
 
   void append(PlanCandidate candidate);
-  std::optional<PlanCandidate> take_of(double best_s, Care care, double most_work);
-  Waiting* expected_next(double best_s, Care care, double most_work);
+  std::optional<PlanCandidate> take_of(const PlanCandidate* best, Care care, double most_work);
+  Waiting* expected_next(const PlanCandidate* best, Care care, double most_work);
   double margin(Care care) const;
 
+  const PlanQuestion& question_;
   double margin_;
   // usual_log_: the expected logarithm of (program / estimate) for candidates that no simulated
   // choice resembles. spread_: the standard deviation of this logarithm over all lessons.

@@ -13,6 +13,17 @@ namespace {
 constexpr double kMargin = 1.1;
 
 // Makes a candidate that is unlike all others with another number of stages.
+// Returns a question for the least time.
+const PlanQuestion& question() {
+  static const Cluster cluster = load_cluster("dgx-a100:1").value();
+  static const PlanQuestion out = [] {
+    PlanQuestion one;
+    one.cluster = &cluster;
+    return one;
+  }();
+  return out;
+}
+
 PlanCandidate candidate(int64_t stages, double estimated_s) {
   PlanCandidate out;
   out.choice.stages = stages;
@@ -31,11 +42,12 @@ PlanCandidate candidate(int64_t stages, double estimated_s) {
 template <class Ratio>
 size_t simulate_all(CandidatePool& pool, const Ratio& ratio) {
   size_t simulated = 0;
-  double best_s = 0;
-  while (auto next = pool.take(best_s, Care::kNarrow, kInfinity)) {
+  std::optional<PlanCandidate> best;
+  while (auto next = pool.take(best ? &*best : nullptr, Care::kNarrow, kInfinity)) {
     next->step_s = next->estimate.step_s * ratio(next->choice);
     next->need_bytes = next->estimate.memory_bytes;
-    if (best_s == 0 || *next->step_s < best_s) best_s = *next->step_s;
+    next->fits = true;
+    if (!best || *next->step_s < *best->step_s) best = next;
     pool.learn(*next);
     ++simulated;
   }
@@ -44,7 +56,7 @@ size_t simulate_all(CandidatePool& pool, const Ratio& ratio) {
 
 // Makes a pool of eight candidates, each one percent slower by formula than the one before.
 CandidatePool eight() {
-  CandidatePool pool(kMargin, 1, false);
+  CandidatePool pool(question(), kMargin, 1, false);
   for (int64_t i = 0; i < 8; ++i) pool.add(candidate(i + 1, 1 + .01 * static_cast<double>(i)));
   return pool;
 }
@@ -64,7 +76,7 @@ TEST(CandidatePool, WhereTheFormulaErrsUnlikeMoreProgramsAreSimulated) {
 // The formula may know nothing of a slow link that one kind of choice uses, and all about the
 // others.
 TEST(CandidatePool, WhatOneKindOfChoiceTakesIsNotBelievedOfAnother) {
-  CandidatePool pool(kMargin, 1, false);
+  CandidatePool pool(question(), kMargin, 1, false);
   for (int64_t i = 0; i < 6; ++i) pool.add(candidate(2 * i + 2, 1 + .01 * static_cast<double>(i)));
   pool.add(candidate(1, 4));
   bool saw_other = false;
@@ -78,7 +90,7 @@ TEST(CandidatePool, WhatOneKindOfChoiceTakesIsNotBelievedOfAnother) {
 // Every program takes half of its estimate, so choices of which a few were simulated would else all
 // come before one of another kind.
 TEST(CandidatePool, OfSmallModelsTheMeanErrorIsBelievedOfAnotherKind) {
-  CandidatePool pool(kMargin, 1, true);
+  CandidatePool pool(question(), kMargin, 1, true);
   for (int64_t i = 0; i < 20; ++i) {
     PlanCandidate one = candidate(2, 1 + .1 * static_cast<double>(i));
     one.choice.micro_batches = 100 + i;
@@ -86,10 +98,13 @@ TEST(CandidatePool, OfSmallModelsTheMeanErrorIsBelievedOfAnotherKind) {
   }
   pool.add(candidate(1, 1.5));
   size_t before = 0;
-  while (auto next = pool.take(before == 0 ? 0 : .45, Care::kAll, kInfinity)) {
+  std::optional<PlanCandidate> best;
+  while (auto next = pool.take(best ? &*best : nullptr, Care::kAll, kInfinity)) {
     if (next->choice.stages == 1) break;
     next->step_s = .45 * next->estimate.step_s;
     next->need_bytes = next->estimate.memory_bytes;
+    next->fits = true;
+    if (!best) best = next;
     pool.learn(*next);
     ++before;
   }
@@ -98,7 +113,7 @@ TEST(CandidatePool, OfSmallModelsTheMeanErrorIsBelievedOfAnotherKind) {
 
 TEST(CandidatePool, TheOrderOnTheNodesIsTriedWhereTheFormulaSeesADifference) {
   for (const double less : {1e-2, 1e-5}) {
-    CandidatePool pool(kMargin, 1, false);
+    CandidatePool pool(question(), kMargin, 1, false);
     PlanCandidate first = candidate(4, 1), turned = first;
     turned.choice.replicas_apart = true;
     turned.estimate.step_s = 1 + less;
@@ -113,7 +128,7 @@ TEST(CandidatePool, TheOrderOnTheNodesIsTriedWhereTheFormulaSeesADifference) {
 // the best.
 TEST(CandidatePool, OtherShardsOfTheBestAreTriedIfTheyAreFasterByFormula) {
   for (const double share : {.999, 1.001}) {
-    CandidatePool pool(kMargin, 1, false);
+    CandidatePool pool(question(), kMargin, 1, false);
     const PlanCandidate best = candidate(1, 1);
     PlanCandidate sibling = best;
     sibling.choice.sharded = 1;
@@ -136,7 +151,7 @@ TEST(CandidatePool, OtherShardsOfTheBestAreTriedIfTheyAreFasterByFormula) {
 }
 
 TEST(CandidatePool, OneOfEqualEditsWaits) {
-  CandidatePool pool(1, 1, false);
+  CandidatePool pool(question(), 1, 1, false);
   for (const size_t unit : {0, 2}) {
     PlanCandidate edit = candidate(4, 1 + 1e-9 * static_cast<double>(unit));
     edit.choice.units.own().resize(4);
@@ -149,14 +164,15 @@ TEST(CandidatePool, OneOfEqualEditsWaits) {
 }
 
 TEST(CandidatePool, WhatDoesNotFitIsTakenAFewTimesOnly) {
-  CandidatePool pool(kMargin, 2, false);
+  CandidatePool pool(question(), kMargin, 2, false);
   for (int64_t i = 0; i < 4; ++i) {
     PlanCandidate one = candidate(i + 1, 1);
     one.estimate.memory_bytes = 200e9 + 1e9 * static_cast<double>(i);
     pool.add(std::move(one));
   }
   std::vector<int64_t> taken;
-  while (auto next = pool.take(0, Care::kNarrow, kInfinity)) taken.push_back(next->choice.stages);
+  while (auto next = pool.take(nullptr, Care::kNarrow, kInfinity))
+    taken.push_back(next->choice.stages);
   EXPECT_EQ(taken, (std::vector<int64_t>{1, 2})) << "the smallest first";
 }
 

@@ -165,6 +165,8 @@ bool PlanSearch::note(const Lowering& lowering, const Simulation& simulation,
     return false;
   }
   candidate.step_s = simulation.step_time_s;
+  candidate.used =
+      question_.objective.used(*question_.cluster, lowering.plan().ranks, lowering.plan().devices);
   candidate.fits = true;
   candidate.effort = *effort;
   const auto asked = static_cast<double>(question_.memory_limit_bytes);
@@ -238,7 +240,7 @@ Error PlanSearch::why_not(const Choice& choice) {
 
 void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer, Until until) {
   const size_t all = programs_allowed();
-  const auto best_s = [&] { return answer.best ? *answer.simulated[*answer.best].step_s : 0; };
+  const auto best = [&] { return answer.best ? &answer.simulated[*answer.best] : nullptr; };
   const bool has_room = is_small_ && question_.evaluations >= answer.simulated.size() + pool.size();
   while (true) {
     if (question_.stop && question_.stop() && (answer.best || answer.simulated.size() >= kFew)) {
@@ -254,7 +256,7 @@ void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer
       return;
     }
     const bool is_early = answer.simulated.size() < all / kFew;
-    auto next = pool.take(best_s(),
+    auto next = pool.take(best(),
                           until == Until::kOneFits ? Care::kSmallest
                           : has_room               ? Care::kEvery
                           : is_small_              ? Care::kAll
@@ -263,7 +265,7 @@ void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer
                           answer.best ? usual_work_ - dear_work_ : kInfinity);
     if (!next) {
       answer.ended = has_room      ? "all choices were simulated"
-                     : answer.best ? "no other choice is expected to be faster"
+                     : answer.best ? "no other choice is expected to be better"
                                    : "no other choice is expected to fit";
       return;
     }
@@ -281,7 +283,8 @@ void PlanSearch::judge_pool(CandidatePool& pool, size_t most, PlanAnswer& answer
       return;
     }
     if (question_.uses(Mechanism::kCorrections)) pool.learn(*next);
-    const bool better = next->fits && (!answer.best || *next->step_s < best_s());
+    const bool better =
+        next->fits && (!answer.best || merit_of(question_, *next) < merit_of(question_, *best()));
     if (better) {
       answer.best = answer.simulated.size();
       judged_best_ = std::move(judged_last_);
@@ -295,7 +298,7 @@ void PlanSearch::judge_best(std::vector<PlanCandidate> ranked, const EditsOf& ed
                             const Refine& refine, PlanAnswer& answer) {
   size_t most = programs_allowed();
   const size_t too_large = is_small_ ? ranked.size() : std::max(kFew, most / kFew);
-  CandidatePool pool(question_.margin, too_large, is_small_, refine);
+  CandidatePool pool(question_, question_.margin, too_large, is_small_, refine);
   for (PlanCandidate& candidate : ranked) pool.add(std::move(candidate));
   ranked = {};
   // Keeps a third of the programs for edits of the best, so that choices that look better only
@@ -318,6 +321,9 @@ bool PlanSearch::goes_on(const PlanAnswer& answer) const {
 
 void PlanSearch::edit_best(const EditsOf& edits_of, size_t most, size_t too_large,
                            std::set<size_t>& edited, PlanAnswer& answer) {
+  const auto order = [&](const PlanCandidate& one) {
+    return question_.objective.merit(facts_of(one));
+  };
   // If programs are cheap, edits are tried even if the formula promises no gain, because it errs by
   // more than an edit changes.
   const bool is_cheap = has_cheap_programs();
@@ -329,11 +335,14 @@ void PlanSearch::edit_best(const EditsOf& edits_of, size_t most, size_t too_larg
     if (!source) return;
     edited.insert(*source);
     const PlanCandidate from = answer.simulated[*source];
-    CandidatePool edits(is_cheap ? question_.margin : 1, too_large, is_small_);
+    CandidatePool edits(question_, is_cheap ? question_.margin : 1, too_large, is_small_);
     edits.learn(from);
+    const Merit to_gain =
+        question_.objective.merit(expected(question_, from.choice, from.estimate).scaled(kGain));
     for (PlanCandidate& edit : edits_of(from)) {
-      const bool gains = edit.estimate.step_s <= kGain * from.estimate.step_s ||
-                         (!from.fits && edit.estimate.memory_bytes < from.estimate.memory_bytes);
+      const bool gains =
+          question_.objective.merit(expected(question_, edit.choice, edit.estimate)) <= to_gain ||
+          (!from.fits && edit.estimate.memory_bytes < from.estimate.memory_bytes);
       if (is_cheap) {
         edits.add(std::move(edit));
       } else if (gains) {
@@ -348,42 +357,42 @@ void PlanSearch::edit_best(const EditsOf& edits_of, size_t most, size_t too_larg
       judge_pool(edits, before + 1, answer);
       if (answer.simulated.size() == before) break;
       const PlanCandidate& last_one = answer.simulated.back();
-      gains = last_one.step_s && last_one.fits >= from.fits && *last_one.step_s < *from.step_s;
+      gains = last_one.step_s && last_one.fits >= from.fits && order(last_one) < order(from);
     }
   }
 }
 
-// Returns the index of the next program to edit: the best one or, after that, the fastest one that
-// would be better if it fitted. Where programs are cheap it may also be one that is a little slower
-// than the best, but the fastest of its shape. Programs in `edited` are left out. Returns nothing
+// Returns the index of the next program to edit: the best one or, after that, the best of those that
+// would be better if they fitted. Where programs are cheap it may also be one that is a little worse
+// than the best, but the best of its shape. Programs in `edited` are left out. Returns nothing
 // if no program is left.
 std::optional<size_t> PlanSearch::worth_an_edit(const PlanAnswer& answer,
                                                 const std::set<size_t>& edited) const {
   std::optional<size_t> out = answer.best;
   if (out && edited.contains(*out)) out.reset();
-  const auto is_slower = [](const PlanCandidate& a, const PlanCandidate& b) {
-    return *a.step_s >= *b.step_s;
-  };
   if (out) return out;
+  const auto merit = [&](const PlanCandidate& one, double times = 1) {
+    return question_.objective.merit(facts_of(one).scaled(times));
+  };
   // Edits of one plan after the other would be spent on neighbours of the same plan.
   const auto is_best_of_shape = [&](const PlanCandidate& one) {
     return std::ranges::none_of(answer.simulated, [&](const PlanCandidate& other) {
       return other.step_s && other.fits == one.fits &&
-             std::pair(*other.step_s, &other) < std::pair(*one.step_s, &one) &&
+             std::pair(merit(other), &other) < std::pair(merit(one), &one) &&
              shape_of(other.choice) == shape_of(one.choice);
     });
   };
-  const double best_s = answer.best ? *answer.simulated[*answer.best].step_s : 0;
+  const Merit best = answer.best ? merit(answer.simulated[*answer.best]) : Merit{};
   for (size_t i = 0; i < answer.simulated.size(); ++i) {
     const PlanCandidate& one = answer.simulated[i];
     if (!one.step_s || edited.contains(i)) continue;
     // Edits reduce the memory by at most kFormulaErrs.
     if (!one.fits && one.need_bytes > kFormulaErrs * limit_) continue;
     const bool may_win = has_cheap_programs() && edited.size() < 2 * kLeastPrograms
-                             ? *one.step_s < question_.margin * best_s && is_best_of_shape(one)
-                             : !one.fits && *one.step_s < best_s;
+                             ? merit(one, 1 / question_.margin) < best && is_best_of_shape(one)
+                             : !one.fits && merit(one) < best;
     if (answer.best && !may_win) continue;
-    if (!out || !is_slower(one, answer.simulated[*out])) out = i;
+    if (!out || merit(one) < merit(answer.simulated[*out])) out = i;
   }
   return out;
 }
@@ -445,10 +454,14 @@ Result<PlanAnswer> PlanSearch::answer(std::vector<PlanCandidate> ranked, const s
   answer.estimated = static_cast<int64_t>(ranked.size());
   answer.curve = pareto_curve(ranked);
   if (limit_ > 0) {
+    std::optional<Merit> best;
     for (const PlanCandidate& candidate : ranked) {
       if (candidate.estimate.memory_bytes > 2 * candidate.estimate.capacity_bytes) continue;
-      const double step = candidate.estimate.step_s;
-      answer.with_twice_memory_s = std::min(answer.with_twice_memory_s.value_or(step), step);
+      const Merit merit =
+          question_.objective.merit(expected(question_, candidate.choice, candidate.estimate));
+      if (best && merit >= *best) continue;
+      best = merit;
+      answer.with_twice_memory_s = candidate.estimate.step_s;
     }
   }
   std::vector<std::vector<ChoiceAxis>> offered;
@@ -457,10 +470,11 @@ Result<PlanAnswer> PlanSearch::answer(std::vector<PlanCandidate> ranked, const s
   if (answer.simulated.empty() && without_part_) return tl::unexpected(why_not(*without_part_));
   answer.folded_programs = pricer_->simulated();
   if (answer.best) {
-    const size_t fastest = *answer.best;
-    answer.best = simplest_of_ties(answer.simulated, fastest, tie_share(*question_.cluster));
+    const size_t first = *answer.best;
+    answer.best = simplest_of_ties(question_.objective, answer.simulated, first,
+                                   tie_share(*question_.cluster));
     PlanCandidate& best = answer.simulated[*answer.best];
-    if (*answer.best != fastest) {
+    if (*answer.best != first) {
       TESSERA_TRY(const Plan plan, plan_of(best.choice));
       TESSERA_TRY(judged_best_, lower(plan));
     }
@@ -520,47 +534,6 @@ size_t PlanSearch::programs_allowed() const {
   if (is_small_)
     return 8 * kMostPrograms / static_cast<size_t>(std::max<int64_t>(2, most_devices(question_)));
   return std::clamp(kSearchOps / forward_->ops().size(), kLeastPrograms, kMostPrograms);
-}
-
-double memory_limit(const PlanQuestion& question) {
-  double limit = 0;
-  for (const ClusterPart& part : question.cluster->parts) {
-    const auto memory = static_cast<double>(part.type.device.memory_bytes);
-    if (memory > 0) limit = limit > 0 ? std::min(limit, memory) : memory;
-  }
-  const auto asked = static_cast<double>(question.memory_limit_bytes);
-  if (asked > 0) limit = limit > 0 ? std::min(limit, asked) : asked;
-  return limit;
-}
-
-std::vector<const PlanCandidate*> in_order(const std::vector<PlanCandidate>& ranked) {
-  std::vector<const PlanCandidate*> order;
-  for (const PlanCandidate& candidate : ranked) order.push_back(&candidate);
-  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    const bool fits = a->estimate.fits();
-    if (fits != b->estimate.fits()) return fits;
-    if (!fits) return a->estimate.memory_bytes < b->estimate.memory_bytes;
-    return a->estimate.step_s < b->estimate.step_s;
-  });
-  return order;
-}
-
-std::vector<PlanCandidate> pareto_curve(const std::vector<PlanCandidate>& ranked) {
-  std::vector<const PlanCandidate*> order;
-  for (const PlanCandidate& candidate : ranked) order.push_back(&candidate);
-  std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    if (a->estimate.memory_bytes != b->estimate.memory_bytes) {
-      return a->estimate.memory_bytes < b->estimate.memory_bytes;
-    }
-    return a->estimate.step_s < b->estimate.step_s;
-  });
-  std::vector<PlanCandidate> curve;
-  for (const PlanCandidate* candidate : order) {
-    if (curve.empty() || candidate->estimate.step_s < curve.back().estimate.step_s) {
-      curve.push_back(*candidate);
-    }
-  }
-  return curve;
 }
 
 }  // namespace tessera

@@ -90,7 +90,7 @@ class PlanSearch {
   // Returns why the plan of the choice cannot contain the part: the error of the first entry of the
   // part with which the plan is refused.
   Error why_not(const Choice& choice);
-  // When judge_pool() ends. kNoneIsFaster: when no candidate is expected to be faster. kOneFits: as
+  // When judge_pool() ends. kNoneIsFaster: when no candidate is expected to be better. kOneFits: as
   // soon as a program fits; the smallest candidates are then simulated first.
   enum class Until : uint8_t { kNoneIsFaster, kOneFits };
   // Simulates candidates of the pool until the answer has `most` programs, or `until` ends it.
@@ -139,17 +139,5 @@ class PlanSearch {
 // Returns whether the model is small for so many devices (kSmallOps), so that most
 // choices can be simulated.
 bool is_small(const PlanQuestion& question, const Fold& fold);
-
-// Returns the bytes that a device may hold: the least of the devices' memories and of the
-// question's limit; 0: no limit.
-double memory_limit(const PlanQuestion& question);
-
-// Sorts the candidates by formula: first those that fit, the fastest first, then the others, the
-// one with the least memory first.
-std::vector<const PlanCandidate*> in_order(const std::vector<PlanCandidate>& ranked);
-
-// Returns the candidates that no other one beats in both time and memory by formula, in the order
-// of rising memory.
-std::vector<PlanCandidate> pareto_curve(const std::vector<PlanCandidate>& ranked);
 
 }  // namespace tessera

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <memory>
+#include <utility>
 
 #include "tessera/base/memory_text.h"
 #include "tessera/base/text.h"
@@ -85,7 +85,8 @@ Result<PlanAnswer> find_with_tables(const PlanQuestion& question) {
   auto plain = find_in_space(question, whole_space);
   if (!question.uses(Mechanism::kTables) || !may_spread_tables(question)) return plain;
   auto spread = plan_tables(question, "auto");
-  return spread && spread->best && (!plain || is_better(*spread, *plain)) ? spread : plain;
+  return spread && spread->best && (!plain || is_better(question, *spread, *plain)) ? spread
+                                                                                    : plain;
 }
 
 // Answers as the planner megatron_grid. It simulates more programs than other planners, because a
@@ -114,17 +115,64 @@ Result<PlanAnswer> find_automatically(const PlanQuestion& question) {
   return find_with_recipes(found.question, std::move(found.answer));
 }
 
-// Returns a function that hands on each plan that is faster than all that it was given before. A
+// Returns a function that hands on each plan that is better than all that it was given before. A
 // planner may make several searches, of which each tells of its own; copies of the function share
 // what they know.
-std::function<void(const PlanCandidate&, const std::string&)> only_faster(
+std::function<void(const PlanCandidate&, const std::string&)> only_better(
+    const Objective& objective,
     std::function<void(const PlanCandidate&, const std::string&)> told) {
-  auto fastest = std::make_shared<double>(std::numeric_limits<double>::infinity());
-  return [told = std::move(told), fastest](const PlanCandidate& one, const std::string& plan) {
-    if (*one.step_s >= *fastest) return;
-    *fastest = *one.step_s;
+  auto best = std::make_shared<std::optional<Merit>>();
+  return [=, told = std::move(told)](const PlanCandidate& one, const std::string& plan) {
+    const Merit merit = objective.merit(facts_of(one));
+    if (*best && merit >= **best) return;
+    *best = merit;
     told(one, plan);
   };
+}
+
+// Answers the question. Where steps may take so many times the least time, finds the fastest plan
+// first, which is then among the plans of the answer.
+Result<PlanAnswer> find_by_objective(PlanQuestion question, const Planner& planner) {
+  if (question.objective.within == 0) {
+    if (question.found) question.found = only_better(question.objective, question.found);
+    return planner.find(question);
+  }
+  PlanQuestion fastest = question;
+  fastest.objective = {Goal::kTime, question.objective.usd_an_hour};
+  fastest.explain = false;
+  TESSERA_TRY(PlanAnswer first, find_by_objective(fastest, planner));
+  if (!first.best) return first;
+  const double fastest_s = *first.simulated[*first.best].step_s;
+  question.objective.deadline_s = std::exchange(question.objective.within, 0) * fastest_s;
+  auto second = find_by_objective(question, planner);
+  PlanAnswer out =
+      second ? better_of(question, *std::move(second), std::move(first)) : std::move(first);
+  out.fastest_s = fastest_s;
+  out.deadline_s = question.objective.deadline_s;
+  return out;
+}
+
+// Returns the line on what the best plan costs and until when its step must end; "" if only its time
+// was asked for and no prices are known.
+std::string cost_line(const PlanAnswer& answer, const PlanQuestion& question) {
+  const PlanCandidate& best = answer.simulated[*answer.best];
+  std::vector<std::string> parts;
+  if (best.used.usd_an_hour > 0) {
+    const double usd = usd_a_step(*best.step_s, best.used);
+    parts.push_back(
+        fmt::format("{:.4g} USD a step, {:.4g} USD for 1000 sequences, {:.4g} USD an hour", usd,
+                    usd * 1000 / static_cast<double>(question.batch), best.used.usd_an_hour));
+  }
+  if (answer.deadline_s > 0) {
+    parts.push_back(fmt::format("a step of at most {}", time_text(answer.deadline_s)) +
+                    (answer.fastest_s > 0
+                         ? fmt::format(", as the fastest takes {}", time_text(answer.fastest_s))
+                         : ""));
+  }
+  if (parts.empty() && question.objective.goal == Goal::kTime) return "";
+  parts.insert(parts.begin(),
+               goal_names()[static_cast<size_t>(question.objective.goal)] + " as little as can be");
+  return fmt::format("objective {}\n", join(parts, "; "));
 }
 
 }  // namespace
@@ -169,6 +217,19 @@ Status check_own_keys(const PlanQuestion& question, const Planner& planner,
         own.does));
   }
   return {};
+}
+
+Status check_objective(const PlanQuestion& question, const Planner& planner,
+                       const std::vector<Planner>& planners) {
+  if (planner.has_objectives || question.objective.goal == Goal::kTime) return {};
+  std::vector<std::string> names;
+  for (const Planner& one : planners) {
+    if (one.has_objectives) names.push_back(one.name);
+  }
+  return invalid_input(fmt::format(
+      "plan: --objective {}: expected --planner {}, found '{}', which looks for the least time",
+      goal_names()[static_cast<size_t>(question.objective.goal)], join(names, " or "),
+      planner.name));
 }
 
 Status check_question(const PlanQuestion& question) {
@@ -219,10 +280,13 @@ const std::vector<Planner>& search_planners() {
       {"auto",
        "finds which dims each axis cuts, then meshes, stages, shards and recomputation",
        find_automatically,
-       {"offload", "rims", "halo_layers", "prefetch", "bucket_bytes", "outer_every", "cp", "ep"}},
+       {"offload", "rims", "halo_layers", "prefetch", "bucket_bytes", "outer_every", "cp", "ep"},
+       true},
       {"megatron_grid",
        "all (tp, pp, dp, micro-batch, chunks, ZeRO, recompute) with Megatron's dims: the baseline",
-       find_in_megatron_grid},
+       find_in_megatron_grid,
+       {},
+       true},
       {"recipes",
        "every recipe, with the arguments that are its fastest by simulation; --explain lists them",
        find_by_recipes,
@@ -241,20 +305,25 @@ Result<PlanAnswer> find_plan(const PlanQuestion& question, const std::string& pl
   for (const Planner& one : planners) {
     if (one.name == planner) {
       TESSERA_TRY_VOID(check_own_keys(question, one, planners));
+      TESSERA_TRY_VOID(check_objective(question, one, planners));
       TESSERA_TRY(PlanQuestion fixed, fixed_by_part(question));
       // A degree of one is no degree, and leaves every planner its choice.
       std::erase_if(fixed.fixed, [](const auto& degree) {
         return (degree.first == "cp" || degree.first == "ep") && degree.second == "1";
       });
       fixed.broken = std::make_shared<BrokenInvariants>();
-      if (question.found) fixed.found = only_faster(question.found);
-      Result<PlanAnswer> found = one.find(fixed);
+      Result<PlanAnswer> found = find_by_objective(fixed, one);
       if (!found) {
         Error error = found.error();
         if (fixed.broken->count > 0) error.message += "; " + fixed.broken->left_out("plan");
         return tl::unexpected(std::move(error));
       }
       PlanAnswer answer = *std::move(found);
+      if (answer.deadline_s == 0) answer.deadline_s = fixed.objective.deadline_s;
+      fixed.objective.within = 0;
+      fixed.objective.deadline_s = answer.deadline_s;
+      if (answer.best && !fixed.objective.meets_deadline(*answer.simulated[*answer.best].step_s))
+        answer.best.reset();
       if (question.explain && answer.best) {
         answer.with_twice_rates = answer_after(fixed, one, "link:inner*2,link:bridge*2,link:nic*2");
         fixed.memory_limit_bytes *= 2;
@@ -272,14 +341,20 @@ Result<PlanAnswer> find_plan(const PlanQuestion& question, const std::string& pl
 std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool explain) {
   std::string out;
   if (!answer.best) {
-    const PlanCandidate* smallest = nullptr;
+    const PlanCandidate *smallest = nullptr, *late = nullptr;
     for (const PlanCandidate& candidate : answer.simulated) {
-      if (candidate.step_s &&
-          (smallest == nullptr || candidate.need_bytes < smallest->need_bytes)) {
-        smallest = &candidate;
-      }
+      if (!candidate.step_s) continue;
+      if (smallest == nullptr || candidate.need_bytes < smallest->need_bytes) smallest = &candidate;
+      if (candidate.fits && (late == nullptr || *candidate.step_s < *late->step_s))
+        late = &candidate;
     }
-    if (smallest == nullptr) {
+    if (late != nullptr) {
+      out = fmt::format(
+          "no plan takes at most {} a step: the fastest of {} simulated plans takes {} ({}); "
+          "expected a later --within or more devices\n",
+          time_text(answer.deadline_s), answer.simulated.size(), time_text(*late->step_s),
+          late->name());
+    } else if (smallest == nullptr) {
       out = fmt::format("no plan: {} programs were tried and refused, the first because {}\n",
                         answer.simulated.size(),
                         answer.simulated.empty() ? "none was tried" : answer.simulated[0].refused);
@@ -304,13 +379,14 @@ std::string to_text(const PlanAnswer& answer, const PlanQuestion& question, bool
         "{}"
         "devices   {} of {}\n"
         "bound     {} ({}), gap {:.2f} times\n"
+        "{}"
         "searched  {}{}\n",
         best.name(), time_text(*best.step_s),
         best.call.empty() ? fmt::format(" ({} by formula)", time_text(best.estimate.step_s)) : "",
         memory_text(best.need_bytes),
         answer.limit_bytes > 0 ? " of " + memory_text(answer.limit_bytes) : "", host_line(answer),
         answer.simulation->ranks, question.cluster->devices(), time_text(answer.bound_s),
-        answer.bound_of, *best.step_s / answer.bound_s,
+        answer.bound_of, *best.step_s / answer.bound_s, cost_line(answer, question),
         best.call.empty() || answer.estimated > 0
             ? fmt::format("{} choices ranked by formula from {} folded programs, {} "
                           "programs simulated; ",

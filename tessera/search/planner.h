@@ -1,6 +1,7 @@
 // Planners turn a model, a machine and a batch into the text of a plan. A planner ranks the choices
 // of its space by formula (estimate.h). The programs of the best choices are then lowered and
-// simulated, and the fastest one that fits is the answer.
+// simulated, and the best one is the answer: the fastest that fits, or what the question's objective
+// says (objective.h).
 //
 //   PlanQuestion question;
 //   question.model = "gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304";
@@ -37,6 +38,10 @@ Status check_question(const PlanQuestion& question);
 // of which the error names one that chooses the setting.
 Status check_own_keys(const PlanQuestion& question, const Planner& planner,
                       const std::vector<Planner>& planners);
+
+// Checks that the planner answers questions with this objective.
+Status check_objective(const PlanQuestion& question, const Planner& planner,
+                       const std::vector<Planner>& planners);
 
 // Returns several lines that say what was found and why. `explain`: adds the other candidates, what
 // limits the best plan, and the gain from more memory.

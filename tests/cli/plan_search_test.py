@@ -100,6 +100,38 @@ class Planner(CliTest):
         self.assertIn("mesh = ", answer["text"])
         self.assertEqual(run(*question, "--seconds", "0").code, 2)
 
+    def test_other_objectives_than_time(self):
+        question = ["plan", SMALL, "--cluster", "local:2", "--batch", "8", "--evaluations", "8"]
+        fastest = self.expect_json(*question, "--json")["best"]
+        cheap = self.expect_json(*question, "--objective", "money", "--price", "3.6", "--json")
+        self.assertEqual(cheap["objective"], "money")
+        self.assertAlmostEqual(cheap["best"]["usd_a_step"],
+                               cheap["best"]["step_time_s"] * cheap["best"]["devices"] * 3.6 / 3600, delta=1e-12)
+        self.assertLessEqual(cheap["best"]["usd_a_step"], fastest["step_time_s"] * fastest["devices"] * 3.6 / 3600 * (1 + 1e-9))
+        self.assertNotIn("deadline_s", cheap)
+        few = self.expect_json(*question, "--objective", "devices", "--within", "10000%", "--json")
+        self.assertEqual(few["best"]["devices"], 1)
+        self.assertAlmostEqual(few["deadline_s"], 101 * few["fastest_step_time_s"], delta=1e-9)
+        text = self.expect_text(*question, "--objective", "memory", "--price", "local=3.6")
+        self.assertRegex(text, r"# objective memory as little as can be; .* USD a step, .* USD for 1000 sequences, .* USD an hour; "
+                               r"a step of at most .*, as the fastest takes ")
+        late = run(*question, "--objective", "devices", "--within", "1 ns")
+        self.assertEqual(late.code, 1)
+        self.assertIn("no plan takes at most 1e-06 ms a step: the fastest of ", late.err)
+
+    def test_objectives_that_say_nothing_sensible_are_refused(self):
+        question = ["plan", SMALL, "--cluster", "local:2", "--batch", "8"]
+        for given, line in [
+                (["--objective", "money"], "plan: --objective money: expected --price local=USD an hour of a device, found none"),
+                (["--within", "10%"], "plan: --within: expected --objective money, devices or memory beside it, found '10%' with time"),
+                (["--objective", "memory", "--within", "soon"], "plan: --within: expected how much longer than the fastest a step may "
+                                                                "take, as 10%, or how long, as '1.5 s', found 'soon'"),
+                (["--price", "h100=2"], "--price: expected TYPE=USD an hour, as local=2.5, where the types are local, found 'h100=2'"),
+                (["--price", "-1"], "--price: expected TYPE=USD an hour, as local=2.5, where the types are local, found '-1'"),
+                (["--objective", "devices", "--planner", "recipes"], "plan: --objective devices: expected --planner auto or "
+                                                                     "megatron_grid, found 'recipes', which looks for the least time")]:
+            self.expect_error(2, line, *question, *given)
+
     def test_the_plan_contains_the_given_part(self):
         part = os.path.join(self.folder, "part.toml")
         pathlib.Path(part).write_text('mesh = { tp = 2 }\nstore = [ { tensors = "optimizer.*", tier = "host" } ]\n')

@@ -166,7 +166,7 @@ class Enumeration {
     if (!simulation) return;
     double bytes = 0;
     for (const RankResult& role : simulation->roles) bytes = std::max(bytes, role.memory.high);
-    out_.push_back({choice.str(), simulation->step_time_s, bytes});
+    out_.push_back({choice.str(), simulation->step_time_s, bytes, choice.ranks()});
   }
 
   const PlanQuestion& question_;

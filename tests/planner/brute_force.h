@@ -15,6 +15,7 @@ namespace tessera::planner_test {
 struct SimulatedPlan {
   std::string choice;
   double step_s = 0, bytes = 0;
+  int64_t devices = 1;
 };
 struct Instance {
   std::string machine;

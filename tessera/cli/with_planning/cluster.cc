@@ -15,6 +15,7 @@
 #include "tessera/cli/with_planning/cluster_live.h"
 #include "tessera/cli/with_planning/cluster_speeds.h"
 #include "tessera/cli/with_planning/commands.h"
+#include "tessera/cli/with_planning/prices.h"
 #include "tessera/orchestrate/share/metrics.h"
 #include "tessera/orchestrate/share/page.h"
 #include "tessera/orchestrate/workloads/workload.h"
@@ -41,39 +42,6 @@ struct ClusterRun {
   share::Summary summary;
   bool has_prices = false;
 };
-
-Result<share::Prices> read_prices(const ClusterOptions& options, const share::Machines& machines) {
-  share::Prices out;
-  if (options.prices.empty()) return out;
-  out.assign(machines.types.size(), -1);
-  for (const std::string& price : options.prices) {
-    const size_t equals = price.find('=');
-    const std::string type = equals == std::string::npos ? "" : price.substr(0, equals);
-    std::string number = equals == std::string::npos ? price : price.substr(equals + 1);
-    if (number.ends_with("USD/h")) number = std::string(trim(number.substr(0, number.size() - 5)));
-    const auto usd = parse_double(number);
-    const auto at = std::find(machines.types.begin(), machines.types.end(), type);
-    const bool is_known = at != machines.types.end() || (type.empty() && out.size() == 1);
-    if (!usd || !(*usd >= 0 && *usd <= 1e6) || !is_known) {
-      return invalid_input(fmt::format(
-          "--price: expected TYPE=USD an hour, as {}=2.5, where the types are {}, found '{}'",
-          machines.types.front(), join(machines.types, ", "), price));
-    }
-    double& own = out[type.empty() ? 0 : static_cast<size_t>(at - machines.types.begin())];
-    if (own >= 0) {
-      return invalid_input(fmt::format(
-          "--price: expected one price for each type, found a second one, '{}'", price));
-    }
-    own = *usd;
-  }
-  for (size_t i = 0; i < out.size(); ++i) {
-    if (out[i] < 0) {
-      return invalid_input(fmt::format(
-          "--price: expected a price for each type, found none for '{}'", machines.types[i]));
-    }
-  }
-  return out;
-}
 
 // Returns the rates of the links of the machine's nodes, for what moves when a job changes.
 Result<share::LinkRates> read_links(const std::string& text) {
@@ -105,7 +73,7 @@ void note_constant_pauses(ClusterRun& run, share::BatchRule rule) {
 Result<ClusterRun> simulate_cluster(const ClusterOptions& options) {
   ClusterRun out;
   TESSERA_TRY(out.machines, share::parse_machines(options.cluster));
-  TESSERA_TRY(const share::Prices prices, read_prices(options, out.machines));
+  TESSERA_TRY(const share::Prices prices, read_prices(options.prices, out.machines.types));
   out.has_prices = !prices.empty();
   share::PolicyOptions wanted{.seed = options.seed};
   if (options.objective == "cost") {

@@ -20,6 +20,7 @@
 #include "tessera/cli/progress_line.h"
 #include "tessera/cli/with_planning/commands.h"
 #include "tessera/cli/with_planning/plan_for.h"
+#include "tessera/cli/with_planning/prices.h"
 #include "tessera/cli/with_planning/pricing.h"
 #include "tessera/compile/optimizer_text.h"
 #include "tessera/models/model.h"
@@ -40,6 +41,7 @@ struct PlanOptions {
   std::string subject, named, model, cluster, planner = "auto", out, memory_limit, optimizer,
                                               target;
   PricingOptions pricing;
+  ObjectiveOptions objective;
   std::vector<std::string> fixed;
   std::string with, allowed;
   int64_t batch = 0, evaluations = 0;
@@ -191,6 +193,9 @@ Json candidate_json(const PlanCandidate& candidate) {
     out["step_time_s"] = *candidate.step_s;
     out["memory_bytes"] = std::llround(candidate.need_bytes);
     out["fits"] = candidate.fits;
+    out["devices"] = candidate.used.count;
+    if (candidate.used.usd_an_hour > 0)
+      out["usd_a_step"] = usd_a_step(*candidate.step_s, candidate.used);
     out["transfers"] = candidate.effort.transfers;
     out["instructions"] = candidate.effort.instructions;
   }
@@ -219,10 +224,15 @@ Json blocks_json(const PlanAnswer& answer) {
 // Returns the keys with which every answer begins.
 Json head_json(const PlanQuestion& question, const PlanOptions& options, const Pricing& pricing,
                bool found) {
-  return {{"model", options.subject},          {"cluster", options.cluster},
-          {"batch", question.batch},           {"planner", options.planner},
-          {"style", to_string(pricing.style)}, {"precision", pricing.precision},
-          {"priced_with", pricing.said},       {"found", found}};
+  return {{"model", options.subject},
+          {"cluster", options.cluster},
+          {"batch", question.batch},
+          {"planner", options.planner},
+          {"style", to_string(pricing.style)},
+          {"precision", pricing.precision},
+          {"priced_with", pricing.said},
+          {"objective", options.objective.goal},
+          {"found", found}};
 }
 
 // Returns the answer while the search goes on: its keys are some of those of answer_json().
@@ -255,6 +265,8 @@ std::string answer_json(const PlanAnswer& answer, const PlanQuestion& question,
     out["reason"] = text.substr(0, text.find('\n'));
   }
   out["memory_limit_bytes"] = std::llround(answer.limit_bytes);
+  if (answer.deadline_s > 0) out["deadline_s"] = answer.deadline_s;
+  if (answer.fastest_s > 0) out["fastest_step_time_s"] = answer.fastest_s;
   out["lists"] = answer.lists;
   out["estimated"] = answer.estimated;
   out["folded_programs"] = answer.folded_programs;
@@ -301,6 +313,7 @@ Result<PlanQuestion> question_of(const PlanOptions& options, const Pricing& pric
     TESSERA_TRY(question.part, parse_part(text, options.with, planned_axes()));
   }
   TESSERA_TRY(question.memory_limit_bytes, memory_limit_of(options.memory_limit, pricing.cluster));
+  TESSERA_TRY(question.objective, read_objective(options.objective, pricing.cluster));
   return question;
 }
 
@@ -317,6 +330,8 @@ Result<int> search_for(const PlanOptions& options, const PlanQuestion& question,
                          options.explain};
   if (options.planner != "auto" || !options.with.empty())
     return invalid_input("plan: --planner and --with do not go with --for");
+  if (question.objective.goal != Goal::kTime)
+    return invalid_input("plan: --for: expected --objective time, found " + options.objective.goal);
   if (options.batch == 0) {
     request.assumed.push_back(fmt::format("batch {} sequences, {} a device, as none is given",
                                           question.batch, kUsualSequences));
@@ -428,6 +443,21 @@ void add_plan(Commands& commands) {
       "--memory-limit", options->memory_limit,
       "Memory of a device that the plan may use, as 40GB or 90% (default: 95% on equal GPUs, all "
       "of it elsewhere)");
+  command
+      .option(
+          "--objective", options->objective.goal,
+          "What the plan makes as small as can be: time of a step; money of a step, by --price; "
+          "devices that are used; memory of the device that needs the most")
+      .one_of(goal_names());
+  command
+      .option("--price", options->objective.prices,
+              "TYPE=USD an hour of a device, once for each type; USD alone if all are equal")
+      .one_value_each();
+  command
+      .option("--within", options->objective.within,
+              "With another objective than time: how much longer than that of the fastest plan a "
+              "step may be, as 20%, which is searched first, or how long it may be, as '1.5 s'")
+      .default_text("10% for devices and memory, no limit for money");
   add_pricing(command, options->pricing);
   add_optimizer(command, options->optimizer);
   command.option("--fix", options->fixed, "KEY=VALUE that is not searched; the keys stand below");
@@ -463,6 +493,8 @@ void add_plan(Commands& commands) {
       "--batch 256 --precision bfloat16 --explain --out plan.toml\n"
       "  tessera plan llama:layers=32,hidden=4096,heads=32,kv_heads=8,ffn=14336,vocab=128256 "
       "--cluster dgx-a100:1 --for torchtitan --out planned.py\n"
+      "  tessera plan gpt:layers=24,hidden=1024,heads=16,seq=1024,vocab=50304 --cluster dgx-a100:4 "
+      "--batch 256 --objective money --price 2.5 --within 50%\n"
       "  tessera plan 'megatron(tp=2,dp=2)' --model gpt:layers=4,hidden=128,heads=4 --out "
       "plan.toml\n");
   command.action([options]() -> Result<int> {

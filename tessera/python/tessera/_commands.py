@@ -96,6 +96,7 @@ def plan(model: ModelLike, cluster: ClusterLike, *, batch: int | None = None, fr
          style: str | None = None, constants: Source | None = None, optimizer: str | None = None,
          fixed: Mapping[str, object] | None = None, containing: PlanLike | None = None, lossy: bool = False,
          evaluations: int | None = None, seconds: float | None = None, explain: bool = False,
+         objective: str | None = None, price: float | Mapping[str, float] | None = None, within: str | None = None,
          progress: Progress = None) -> Plan:
     """Finds a plan for a model on a machine.
 
@@ -110,6 +111,8 @@ def plan(model: ModelLike, cluster: ClusterLike, *, batch: int | None = None, fr
     lossy: plans may compress what ranks exchange, which changes what a step computes.
     evaluations, seconds: how many programs are simulated at most, and for how long. Ctrl-C gives the best plan so far, with
         `plan.found.interrupted`; if there is none within a second, KeyboardInterrupt goes on.
+    objective: what is to be small: time (the default), money, devices or memory; price: USD an hour of a device, or of each
+        type as {"dgx-a100": 2.5}; within: what a step may take beside it, as "10%" more than the fastest, or "1.5 s".
     progress: called with a line of text, several times a second at most; True shows the line on standard error.
 
     Returns the plan; what else the search knows is `plan.found`. Raises InputError, DoesNotFit (no plan fits; the line says
@@ -127,7 +130,7 @@ def plan(model: ModelLike, cluster: ClusterLike, *, batch: int | None = None, fr
             cluster=cluster_argument(cluster, files), batch=batch, for_=framework, planner=planner,
             memory_limit=size_text(memory_limit), precision=precision, style=style, constants=constants, optimizer=optimizer,
             fix=fixed, with_=part, allow="lossy" if lossy else None, evaluations=evaluations, seconds=seconds,
-            explain=explain)]
+            explain=explain, objective=objective, price=price, within=within)]
         answered = ask(arguments, progress=progress, answers_early=True)
         answer = answered.json(files)
     text = answer["plan"] if "for" in answer else answer["text"]

@@ -20,6 +20,12 @@ bool has_rings(const DimList& list) {
                      [](const std::string& entry) { return !parse_entry(entry).travels.empty(); });
 }
 
+int64_t over_batch(const std::vector<ChoiceAxis>& axes) {
+  int64_t out = 1;
+  for (const ChoiceAxis& axis : axes) out *= has(axis.dims, "batch") ? axis.size : 1;
+  return out;
+}
+
 std::vector<ChoiceAxis> inner_axes(int64_t size, const DimList& list) {
   if (size == 1) return {};
   return {{"tp", size, list}};

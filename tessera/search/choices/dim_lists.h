@@ -36,6 +36,9 @@ struct DimPair {
 std::vector<ChoiceAxis> inner_axes(int64_t size, const DimList& list);
 std::vector<ChoiceAxis> inner_axes(int64_t outer_size, int64_t inner_size, const DimPair& pair);
 
+// Returns the number of pieces into which the axes cut the batch.
+int64_t over_batch(const std::vector<ChoiceAxis>& axes);
+
 // Returns the seconds of the forward and backward passes of a micro-batch. This function and the
 // next two sum over the units of the folded model, each counted as often as the model has it.
 double passes_s(const UnitPrices& prices, const std::vector<int64_t>& counts);

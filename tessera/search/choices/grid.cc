@@ -112,7 +112,7 @@ class GridSearch {
     }
     out_.ranked = ranked.size();
     out_.limit_bytes = search_->limit_bytes();
-    for (const PlanCandidate* one : in_order(ranked)) {
+    for (const PlanCandidate* one : in_order(question_, ranked)) {
       const bool stopped = question_.stop && question_.stop() && !out_.plans.empty();
       if (out_.simulated >= kLeastPrograms || out_.refused >= kMostPrograms || stopped) break;
       if (!is_hopeless(*one)) try_one(*one);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "tessera/base/infinity.h"
 #include "tessera/search/choices/offload_levels.h"
 
 namespace tessera {
@@ -42,19 +41,23 @@ void add_offloaded(const PlanQuestion& question, std::vector<PlanCandidate>& ran
   if (!question.uses(Mechanism::kOffload) || !has_host(*question.cluster) ||
       (question.part && speaks_of_tiers(*question.part)))
     return;
-  double best_s = kInfinity;
+  std::optional<Merit> best;  // of the choices that fit
   for (const PlanCandidate& one : ranked) {
-    if (one.estimate.fits()) best_s = std::min(best_s, one.estimate.step_s);
+    const Merit merit = expected_merit(question, one);
+    if (!merit.lacks_memory && (!best || merit < *best)) best = merit;
   }
   const size_t plain = ranked.size();
   for (size_t i = 0; i < plain; ++i) {
-    if (ranked[i].estimate.fits() || ranked[i].estimate.step_s >= best_s) continue;
+    Merit before = expected_merit(question, ranked[i]);
     for (const OffloadLevel& level : offload_levels()) {
       PlanCandidate one = at_level(ranked[i], level);
+      const Merit merit = expected_merit(question, one);
       // Copies of activations make plans slower by far.
-      if (!one.estimate.fits() || (level.activations && best_s < kInfinity)) continue;
+      if (merit.lacks_memory || merit >= before || (best && merit >= *best) ||
+          (level.activations && best))
+        continue;
+      before = merit;
       ranked.push_back(std::move(one));
-      break;
     }
   }
 }

@@ -15,8 +15,9 @@
 
 namespace tessera {
 
-// Adds to the ranked choices those that do not fit, are faster by formula than all that fit, and
-// fit with a level: each with its least such level. If the question fixes a level, gives all
+// Adds to the ranked choices those with a level that fit with it, are better by formula than without
+// it, and better than all that fit: where time is asked for, choices that do not fit, each with its
+// least level that suffices. If the question fixes a level, gives all
 // choices that one. Machines whose devices are the host's own cores are left out, because they gain
 // nothing.
 void add_offloaded(const PlanQuestion& question, std::vector<PlanCandidate>& ranked);

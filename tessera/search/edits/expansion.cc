@@ -118,10 +118,11 @@ class Expansions {
     }
     Expanded out{question_, *std::move(fused)};
     TESSERA_TRY(const FusedOps pay, that_pay(choice_of(out), kGain));
-    if (apart && is_better(apart->answer, out.answer)) out = *std::move(apart);
+    if (apart && is_better(question_, apart->answer, out.answer)) out = *std::move(apart);
     if (pay.empty() || pay == clear) return out;
     auto other = search_with(pay);
-    return other && is_better(other->answer, out.answer) ? *std::move(other) : std::move(out);
+    return other && is_better(question_, other->answer, out.answer) ? *std::move(other)
+                                                                    : std::move(out);
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "tessera/base/text.h"
@@ -21,14 +22,15 @@ int64_t least_prime(int64_t n) {
   return n;
 }
 
-// Returns the leads: the values of the fastest candidates that fit, the fastest first.
-std::vector<CallValues> leads_of(const std::vector<PlanCandidate>& candidates) {
+// Returns the leads: the values of the best candidates that fit, the best first.
+std::vector<CallValues> leads_of(const PlanQuestion& question,
+                                 const std::vector<PlanCandidate>& candidates) {
   std::vector<const PlanCandidate*> order;
   for (const PlanCandidate& one : candidates) {
     if (one.step_s && one.fits) order.push_back(&one);
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [](const auto* a, const auto* b) { return *a->step_s < *b->step_s; });
+  std::ranges::stable_sort(order, {},
+                           [&](const PlanCandidate* one) { return merit_of(question, *one); });
   if (order.size() > kFew) order.resize(kFew);
   std::vector<CallValues> out;
   for (const PlanCandidate* one : order) {
@@ -52,17 +54,13 @@ CallValues values_of(const Choice& choice) {
           {"recompute", choice.recompute}};
 }
 
-bool is_better(const PlanCandidate& a, const PlanCandidate& b) {
-  if (a.fits != b.fits) return a.fits;
-  return a.fits ? *a.step_s < *b.step_s : a.need_bytes < b.need_bytes;
-}
-
-void JudgedPlans::note(const PlanCandidate& simulated) {
+void JudgedPlans::note(const Objective& objective, const PlanCandidate& simulated) {
   if (!simulated.step_s) return;
   work += simulated.work;
   ++programs;
-  if (!simulated.fits || *simulated.step_s > kGain * best_s) return;
-  best_s = *simulated.step_s;
+  if (!simulated.fits || (best && objective.merit(facts_of(simulated).scaled(1 / kGain)) > *best))
+    return;
+  best = objective.merit(facts_of(simulated));
   last_gain = programs;
   work_at_gain = work;
 }
@@ -157,7 +155,7 @@ const TriedCall* RecipeSweep::open() const {
   const TriedCall* out = nullptr;
   for (const TriedCall& one : tried_) {
     if (left_.contains(one.candidate.call)) continue;
-    if (out == nullptr || is_better(one.candidate, out->candidate)) out = &one;
+    if (out == nullptr || merit(one.candidate) < merit(out->candidate)) out = &one;
   }
   return out;
 }
@@ -171,15 +169,15 @@ void RecipeSweep::climb(size_t programs) {
 }
 
 const TriedCall* RecipeSweep::best() const {
-  const TriedCall* fastest = nullptr;
+  const TriedCall* best = nullptr;
   for (const TriedCall& one : tried_) {
-    if (fastest == nullptr || is_better(one.candidate, fastest->candidate)) fastest = &one;
+    if (best == nullptr || merit(one.candidate) < merit(best->candidate)) best = &one;
   }
-  if (fastest == nullptr || !fastest->candidate.fits) return fastest;
+  if (best == nullptr || !best->candidate.fits) return best;
   const double share = tie_share(*search_.question().cluster);
-  const TriedCall* out = fastest;
+  const TriedCall* out = best;
   for (const TriedCall& one : tried_) {
-    if (one.candidate.fits && ties(one.candidate, fastest->candidate, share) &&
+    if (one.candidate.fits && ties(merit(one.candidate), merit(best->candidate), share) &&
         is_simpler(one.candidate, out->candidate))
       out = &one;
   }
@@ -329,7 +327,7 @@ const TriedCall* RecipeSweep::try_call(const RecipeCall& call) {
     search_.say(fmt::format("{} of at most {}: {}", simulated_ + 1, most_, to_string(call)));
     search_.judge_plan(*plan, it->second, judged_.most_work_of_one);
     if (it->second.step_s) ++simulated_;
-    judged_.note(it->second);
+    judged_.note(search_.question().objective, it->second);
   }
   if (!it->second.step_s) return nullptr;
   PlanCandidate candidate = it->second;
@@ -345,7 +343,7 @@ void RecipeSweep::go_on_from(TriedCall at) {
     gained = false;
     for (const RecipeCall& next : neighbours(at.call)) {
       const TriedCall* one = try_call(next);
-      if (one == nullptr || !is_better(one->candidate, at.candidate)) continue;
+      if (one == nullptr || merit(one->candidate) >= merit(at.candidate)) continue;
       at = *one;
       gained = true;
       break;
@@ -398,7 +396,7 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
     const auto plan = search.plan_of(one.choice);
     if (plan) judged.by_key.emplace(plan_key(*plan, search.forward()), one);
   }
-  const std::vector<CallValues> leads = leads_of(before);
+  const std::vector<CallValues> leads = leads_of(question, before);
   std::vector<RecipeSweep> all;
   for (const Recipe& recipe : all_recipes()) {
     if (stopped()) break;
@@ -413,17 +411,20 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
     for (const RecipeSweep& sweep : all) used += sweep.simulated();
     return judged.is_over() ? 0 : programs - std::min(programs, used);
   };
-  const auto is_ahead = [](const RecipeSweep* a, const RecipeSweep* b) {
-    return is_better(a->best()->candidate, b->best()->candidate);
+  const auto merit = [&](const PlanCandidate& one) { return merit_of(question, one); };
+  const auto is_far_worse = [&](const PlanCandidate& one, const Merit& best, double times) {
+    return one.fits && question.objective.merit(facts_of(one).scaled(1 / times)) > best;
   };
-  // Recipes are hopeless if their best start is far slower than the best of all.
-  double best_s = std::numeric_limits<double>::infinity();
+  std::optional<Merit> best_before;
   for (const PlanCandidate& one : before) {
-    if (one.step_s && one.fits) best_s = std::min(best_s, *one.step_s);
+    if (one.step_s && one.fits && (!best_before || merit(one) < *best_before))
+      best_before = merit(one);
   }
+  // Recipes are hopeless if their best start is far worse than the best of all.
   const auto is_hopeless = [&](const RecipeSweep& sweep) {
-    const PlanCandidate& best = sweep.best()->candidate;
-    return best.fits && *best.step_s > static_cast<double>(kFew) * std::min(best_s, judged.best_s);
+    return std::ranges::any_of(std::array{best_before, judged.best}, [&](const auto& best) {
+      return best && is_far_worse(sweep.best()->candidate, *best, static_cast<double>(kFew));
+    });
   };
   std::vector<RecipeSweep*> racing;
   for (RecipeSweep& sweep : all) racing.push_back(&sweep);
@@ -440,7 +441,8 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
       return sweep->best() == nullptr || is_hopeless(*sweep);
     });
     if (round == 0) continue;
-    std::stable_sort(racing.begin(), racing.end(), is_ahead);
+    std::ranges::stable_sort(
+        racing, {}, [&](const RecipeSweep* sweep) { return merit(sweep->best()->candidate); });
     racing.resize((racing.size() + 1) / 2);
   }
   // Climbs from the best open() call of all recipes, again and again.
@@ -451,16 +453,17 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
     RecipeSweep* next = nullptr;
     const PlanCandidate* best = nullptr;
     for (RecipeSweep& sweep : all) {
-      if (sweep.best() != nullptr && (best == nullptr || is_better(sweep.best()->candidate, *best)))
+      if (sweep.best() != nullptr &&
+          (best == nullptr || merit(sweep.best()->candidate) < merit(*best)))
         best = &sweep.best()->candidate;
       const TriedCall* open = sweep.open();
       if (open != nullptr &&
-          (next == nullptr || is_better(open->candidate, next->open()->candidate)))
+          (next == nullptr || merit(open->candidate) < merit(next->open()->candidate)))
         next = &sweep;
     }
     if (next == nullptr) break;
     const PlanCandidate& from = next->open()->candidate;
-    if (best->fits && (!from.fits || *from.step_s > kFormulaErrs * *best->step_s)) break;
+    if (best->fits && (!from.fits || is_far_worse(from, merit(*best), kFormulaErrs))) break;
     if (is_hopeless(*next)) break;
     next->climb(left());
   }
@@ -469,9 +472,8 @@ RecipeRace race_recipes(PlanSearch& search, int64_t devices, size_t programs,
     out.recipes += sweep.simulated() > 0 ? 1 : 0;
     if (sweep.best() != nullptr) out.found.push_back(*sweep.best());
   }
-  std::stable_sort(out.found.begin(), out.found.end(), [](const TriedCall& a, const TriedCall& b) {
-    return is_better(a.candidate, b.candidate);
-  });
+  std::ranges::stable_sort(out.found, {},
+                           [&](const TriedCall& one) { return merit(one.candidate); });
   return out;
 }
 

@@ -29,9 +29,6 @@ struct TriedCall {
   Plan plan;
   PlanCandidate candidate;
 };
-// Returns whether `a` is better than `b`. A candidate that fits is better than one that does not.
-// If both fit, the faster one is better; if neither fits, the one that needs less memory.
-bool is_better(const PlanCandidate& a, const PlanCandidate& b);
 
 // The values of arguments, by the names that the planner `auto` and recipes have in
 // common (fix_keys()).
@@ -46,12 +43,12 @@ struct JudgedPlans {
   double work = 0, most_work = kInfinity;
   double most_work_of_one = kInfinity;
   size_t programs = 0;        // number of programs that the race has simulated
-  double best_s = kInfinity;  // least step time of these programs that fits
-  size_t last_gain = 0;       // `programs` when best_s was found
-  double work_at_gain = 0;    // `work` when best_s was found
+  std::optional<Merit> best;  // the best merit of these programs that fits
+  size_t last_gain = 0;       // `programs` when `best` was found
+  double work_at_gain = 0;    // `work` when `best` was found
   // Whether the race ends when the last half of its programs, or much work, have brought no gain.
   bool may_tire = false;
-  void note(const PlanCandidate& simulated);
+  void note(const Objective& objective, const PlanCandidate& simulated);
   bool is_over() const;
 };
 
@@ -96,6 +93,9 @@ class RecipeSweep {
     const RecipeArgument* argument;
     int power = 1;
   };
+  Merit merit(const PlanCandidate& simulated) const {
+    return merit_of(search_.question(), simulated);
+  }
   bool stopped() const { return search_.question().stop && search_.question().stop(); }
   bool is_fixed(const RecipeArgument& argument) const;
   bool make_base();

@@ -39,7 +39,7 @@ TEST(RecipeRace, EndsWhenHalfOfItsProgramsGainNothing) {
   one.fits = true;
   const auto note = [&](double step_s) {
     one.step_s = step_s;
-    judged.note(one);
+    judged.note({}, one);
   };
   for (size_t i = 0; i < 40; ++i) note(1 - .01 * static_cast<double>(i));
   for (size_t i = 0; i < 40; ++i) {

@@ -53,7 +53,7 @@ Edited with_better_transfers(PlanSearch& search, TriedCall from, size_t programs
       search.judge_plan(next.plan, next.candidate);
       if (!next.candidate.step_s) continue;
       out.simulated.push_back(next.candidate);
-      if (!is_better(next.candidate, out.best.candidate)) continue;
+      if (merit_of(question, next.candidate) >= merit_of(question, out.best.candidate)) continue;
       out.best = std::move(next);
       out.is_edited = gained = true;
       break;
@@ -110,9 +110,8 @@ Result<PlanAnswer> find_by_recipes(const PlanQuestion& question) {
         "found none",
         devices, join(keys, "")));
   }
-  std::stable_sort(found.begin(), found.end(), [](const TriedCall& a, const TriedCall& b) {
-    return is_better(a.candidate, b.candidate);
-  });
+  std::ranges::stable_sort(found, {},
+                           [&](const TriedCall& one) { return merit_of(question, one.candidate); });
   PlanAnswer answer;
   answer.limit_bytes = search->limit_bytes();
   answer.ended =
@@ -144,7 +143,11 @@ Result<PlanAnswer> find_with_recipes(const PlanQuestion& question, PlanAnswer an
   if (question.progress) question.progress("recipes");
   const size_t programs =
       std::max(half, answer.programs_allowed - std::min(used, answer.programs_allowed));
-  RecipeRace race = race_recipes(*search, devices_of(question), programs - kLeastPrograms / 2,
+  // Where fewer devices are better in themselves, on as many as the best plan uses.
+  const int64_t devices = question.objective.counts_devices() && answer.best
+                              ? answer.simulated[*answer.best].used.count
+                              : devices_of(question);
+  RecipeRace race = race_recipes(*search, devices, programs - kLeastPrograms / 2,
                                  choices_among(answer, question));
   if (race.found.empty()) return answer;
   answer.ended += fmt::format("; then {} programs of {} recipes", race.programs, race.recipes);
@@ -152,8 +155,8 @@ Result<PlanAnswer> find_with_recipes(const PlanQuestion& question, PlanAnswer an
   const Edited edited = with_better_transfers(*search, race.found.front(), kLeastPrograms / 2);
   answer.simulated.insert(answer.simulated.end(), edited.simulated.begin(), edited.simulated.end());
   const PlanCandidate& best = edited.best.candidate;
-  if (!best.fits ||
-      (answer.best && !wins(best, answer.simulated[*answer.best], tie_share(*question.cluster))))
+  if (!best.fits || (answer.best && !wins(question.objective, best, answer.simulated[*answer.best],
+                                          tie_share(*question.cluster))))
     return answer;
   const auto is_best = [&](const PlanCandidate& one) { return one.call == best.call; };
   const auto at = std::find_if(answer.simulated.begin(), answer.simulated.end(), is_best);

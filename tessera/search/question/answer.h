@@ -23,6 +23,7 @@ struct PlanCandidate {
   // Step time of the candidate's program. Unset if the program was not lowered, or was refused.
   std::optional<double> step_s;
   double need_bytes = 0;  // upper bound of the memory of the rank that needs the most
+  UsedDevices used;       // of the simulated program
   // Seconds for which a rank waits for exchanges between replicas (sums of gradients, gathers of
   // parameters in shards), of the rank that waits longest.
   double exposed_s = 0;
@@ -34,6 +35,15 @@ struct PlanCandidate {
   std::string refused;  // why the plan could not be lowered; empty: it was lowered
   std::string name() const { return call.empty() ? choice.str() : call; }
 };
+
+// Returns the facts of a choice as a formula expects them, as if the plan fitted. facts_of() returns
+// those of a simulated candidate.
+PlanFacts expected(const PlanQuestion& question, const Choice& choice, const Estimate& estimate);
+PlanFacts facts_of(const PlanCandidate& simulated);
+// Returns the merit by formula, which says whether the plan fits. merit_of() returns that of a
+// simulated candidate.
+Merit expected_merit(const PlanQuestion& question, const PlanCandidate& candidate);
+Merit merit_of(const PlanQuestion& question, const PlanCandidate& simulated);
 
 // A row of neighbouring units of the model that are all cut, stored and recomputed in one
 // way (explain.h).
@@ -49,7 +59,7 @@ struct PlanBlock {
 
 struct PlanAnswer {
   std::vector<PlanCandidate> simulated;  // in the order in which they were tried
-  std::optional<size_t> best;            // index of the fastest candidate that fits
+  std::optional<size_t> best;            // index of the best candidate, if one fits
   std::string plan;                      // text of the best plan
   std::optional<Simulation> simulation;  // the simulation of the best plan
   // The candidates by formula that no other one beats in both time and memory, sorted by memory
@@ -64,13 +74,15 @@ struct PlanAnswer {
   int64_t folded_programs = 0;
   double limit_bytes = 0;  // memory that a device may use; 0: no limit
   std::string offloaded;   // name (offload.h) of the tensors that rest on the host; empty: none
+  // Set if the objective has a limit of time: the deadline, and the least step time of all plans.
+  double deadline_s = 0, fastest_s = 0;
   // The step time that no plan can beat (step_bound.h), and a text that says from which assumption
   // it follows.
   double bound_s = 0;
   std::string bound_of;
   // The plans that were left out because an internal invariant did not hold for them.
   BrokenInvariants broken;
-  std::string ended;  // why the search ended: "no other choice is expected to be faster", "stopped"
+  std::string ended;  // why the search ended: "no other choice is expected to be better", "stopped"
   // The best step time by formula if the devices had twice the memory.
   std::optional<double> with_twice_memory_s;
   // Set if PlanQuestion::explain is: the blocks of the best plan, the best candidate on a machine
@@ -80,9 +92,20 @@ struct PlanAnswer {
   std::optional<PlanCandidate> with_twice_memory, with_twice_rates;
 };
 
-// Returns whether `a` is the better answer. An answer that fits is better than one that does not.
-// If both fit, the faster one is better. If neither fits, the one that needs less memory is better.
-bool is_better(const PlanAnswer& a, const PlanAnswer& b);
+// Sorts the candidates by their expected merit: first those that fit, the best first, then the
+// others, the one with the least memory first.
+std::vector<const PlanCandidate*> in_order(const PlanQuestion& question,
+                                           const std::vector<PlanCandidate>& ranked);
+
+// Returns the candidates that no other one beats in both time and memory by formula, in the order
+// of rising memory.
+std::vector<PlanCandidate> pareto_curve(const std::vector<PlanCandidate>& ranked);
+
+// Returns whether `a` is the better answer to the question. An answer without a plan has the merit
+// of its smallest candidate.
+bool is_better(const PlanQuestion& question, const PlanAnswer& a, const PlanAnswer& b);
+// Returns the better answer. Appends the candidates of the other one to its own.
+PlanAnswer better_of(const PlanQuestion& question, PlanAnswer a, PlanAnswer b);
 
 struct Planner {
   std::string name, summary;
@@ -90,6 +113,8 @@ struct Planner {
   // The keys of PlanQuestion::fixed that this planner chooses although most planners leave them as
   // they are (check_own_keys() in planner.h).
   std::vector<std::string> chooses = {};
+  // Whether it answers questions with any objective, and not only for the least time.
+  bool has_objectives = false;
 };
 
 }  // namespace tessera

@@ -1,7 +1,6 @@
 #include "tessera/search/question/effort.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 #include <variant>
 
@@ -62,24 +61,23 @@ double tie_share(const Cluster& cluster) {
   return cluster.profile != nullptr ? kMeasuredTie : kRoundingTie;
 }
 
-bool ties(const PlanCandidate& a, const PlanCandidate& b, double share) {
-  return std::abs(*a.step_s - *b.step_s) <= share * std::min(*a.step_s, *b.step_s);
-}
-
 bool is_simpler(const PlanCandidate& a, const PlanCandidate& b) {
   return std::pair(a.effort, *a.step_s) < std::pair(b.effort, *b.step_s);
 }
 
-bool wins(const PlanCandidate& a, const PlanCandidate& b, double share) {
-  return ties(a, b, share) ? is_simpler(a, b) : *a.step_s < *b.step_s;
+bool wins(const Objective& objective, const PlanCandidate& a, const PlanCandidate& b,
+          double share) {
+  const Merit x = objective.merit(facts_of(a)), y = objective.merit(facts_of(b));
+  return ties(x, y, share) ? is_simpler(a, b) : x < y;
 }
 
-size_t simplest_of_ties(const std::vector<PlanCandidate>& candidates, size_t fastest,
-                        double share) {
-  size_t out = fastest;
+size_t simplest_of_ties(const Objective& objective, const std::vector<PlanCandidate>& candidates,
+                        size_t best, double share) {
+  size_t out = best;
+  const Merit merit = objective.merit(facts_of(candidates[best]));
   for (size_t i = 0; i < candidates.size(); ++i) {
     const PlanCandidate& one = candidates[i];
-    if (!one.step_s || !one.fits || !ties(one, candidates[fastest], share)) continue;
+    if (!one.step_s || !one.fits || !ties(objective.merit(facts_of(one)), merit, share)) continue;
     if (is_simpler(one, candidates[out])) out = i;
   }
   return out;

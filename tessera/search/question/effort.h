@@ -1,10 +1,10 @@
-// Decides which of several equally fast plans is the simplest. Measurements of a kernel differ by
+// Decides which of several equally good plans is the simplest. Measurements of a kernel differ by
 // some tenths of a percent, so a smaller difference between two plans says nothing. Between two
 // such plans the one that does less wins. The plan with fewer transfers does less (in each transfer
 // ranks wait for one another), then the one with fewer instructions, then the one with fewer
 // entries in its text.
 //
-//   const size_t answer = simplest_of_ties(candidates, fastest, tie_share(cluster));
+//   const size_t answer = simplest_of_ties(objective, candidates, best, tie_share(cluster));
 #pragma once
 
 #include <compare>
@@ -14,6 +14,7 @@
 
 #include "tessera/cluster/cluster.h"
 #include "tessera/program/lower.h"
+#include "tessera/search/question/objective.h"
 
 namespace tessera {
 
@@ -37,16 +38,15 @@ double work_of_programs(const Lowering& lowering);
 // measured prices this is the error of a repeated measurement, else the error of rounding.
 double tie_share(const Cluster& cluster);
 
-// Returns whether the steps of two candidates differ by at most the share. This function and the
-// next ones take candidates whose programs were simulated and fit.
-bool ties(const PlanCandidate& a, const PlanCandidate& b, double share);
-// Returns whether `a` takes less effort than `b`, or takes the same effort and is faster.
+// Returns whether `a` takes less effort than `b`, or takes the same effort and is faster. This
+// function and the next ones take candidates whose programs were simulated and fit.
 bool is_simpler(const PlanCandidate& a, const PlanCandidate& b);
-// Returns whether `a` is faster by more than the share, or ties with `b` and is simpler.
-bool wins(const PlanCandidate& a, const PlanCandidate& b, double share);
+// Returns whether `a` is better by more than the share, or ties with `b` and is simpler.
+bool wins(const Objective& objective, const PlanCandidate& a, const PlanCandidate& b, double share);
 
-// Returns the index of the simplest of the candidates that fit and tie with candidate `fastest`.
-// Among equally simple candidates the fastest wins, and among equally fast ones the first.
-size_t simplest_of_ties(const std::vector<PlanCandidate>& candidates, size_t fastest, double share);
+// Returns the index of the simplest of the candidates that fit and tie with candidate `best`. Among
+// equally simple candidates the fastest wins, and among equally fast ones the first.
+size_t simplest_of_ties(const Objective& objective, const std::vector<PlanCandidate>& candidates,
+                        size_t best, double share);
 
 }  // namespace tessera

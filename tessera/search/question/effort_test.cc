@@ -76,22 +76,22 @@ TEST(Effort, LargerProgramsThanAllowedAreNotSimulated) {
 TEST(Effort, TheSimplestOfTiesIsTheAnswer) {
   const std::vector<PlanCandidate> all = {candidate(1.0, 5, 100, 3), candidate(1.0015, 4, 200, 3),
                                           candidate(1.001, 4, 100, 4), candidate(1.01, 1, 10, 1)};
-  EXPECT_EQ(simplest_of_ties(all, 0, .002), 2U);   // fewer transfers, then fewer instructions
-  EXPECT_EQ(simplest_of_ties(all, 0, .0012), 2U);  // the second one is no tie any more
-  EXPECT_EQ(simplest_of_ties(all, 0, 1e-9), 0U);
-  EXPECT_EQ(simplest_of_ties(all, 0, .1), 3U);
+  EXPECT_EQ(simplest_of_ties({}, all, 0, .002), 2U);   // fewer transfers, then fewer instructions
+  EXPECT_EQ(simplest_of_ties({}, all, 0, .0012), 2U);  // the second one is no tie any more
+  EXPECT_EQ(simplest_of_ties({}, all, 0, 1e-9), 0U);
+  EXPECT_EQ(simplest_of_ties({}, all, 0, .1), 3U);
   std::vector<PlanCandidate> too_large = all;
   too_large[2].fits = false;
-  EXPECT_EQ(simplest_of_ties(too_large, 0, .002), 1U);
+  EXPECT_EQ(simplest_of_ties({}, too_large, 0, .002), 1U);
 }
 
 TEST(Effort, WinsByTimeElseByEffort) {
   const PlanCandidate fast = candidate(1, 9, 9, 9), near = candidate(1.001, 1, 1, 1),
                       far = candidate(1.1, 1, 1, 1);
-  EXPECT_TRUE(wins(fast, far, .002));
-  EXPECT_FALSE(wins(far, fast, .002));
-  EXPECT_TRUE(wins(near, fast, .002));
-  EXPECT_FALSE(wins(near, near, .002));
+  EXPECT_TRUE(wins({}, fast, far, .002));
+  EXPECT_FALSE(wins({}, far, fast, .002));
+  EXPECT_TRUE(wins({}, near, fast, .002));
+  EXPECT_FALSE(wins({}, near, near, .002));
 }
 
 // Prices that are not measured have no error of measuring: only rounding makes ties.
@@ -111,7 +111,7 @@ TEST(Effort, AnAnswerNamesNoShardsThatSaveNothing) {
   ASSERT_TRUE(found.best.has_value());
   for (const PlanCandidate& one : found.simulated) {
     if (!one.step_s || !one.fits) continue;
-    EXPECT_FALSE(wins(one, found.simulated[*found.best], 1e-9)) << one.name();
+    EXPECT_FALSE(wins({}, one, found.simulated[*found.best], 1e-9)) << one.name();
   }
 }
 

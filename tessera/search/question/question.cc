@@ -1,5 +1,7 @@
 #include "tessera/search/question/question.h"
 
+#include <algorithm>
+
 #include "tessera/base/text.h"
 
 namespace tessera {
@@ -62,6 +64,17 @@ std::vector<int64_t> numbers_of(const PlanQuestion& question, const std::string&
                                 const std::vector<int64_t>& own) {
   const auto it = question.fixed.find(key);
   return it == question.fixed.end() ? own : std::vector<int64_t>{parse_int(it->second).value_or(0)};
+}
+
+double memory_limit(const PlanQuestion& question) {
+  double limit = 0;
+  for (const ClusterPart& part : question.cluster->parts) {
+    const auto memory = static_cast<double>(part.type.device.memory_bytes);
+    if (memory > 0) limit = limit > 0 ? std::min(limit, memory) : memory;
+  }
+  const auto asked = static_cast<double>(question.memory_limit_bytes);
+  if (asked > 0) limit = limit > 0 ? std::min(limit, asked) : asked;
+  return limit;
 }
 
 std::vector<int64_t> divisors_of(int64_t n) {

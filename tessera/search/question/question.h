@@ -16,6 +16,7 @@
 #include "tessera/plan/layout/part.h"
 #include "tessera/search/choices/mechanisms.h"
 #include "tessera/search/constants.h"
+#include "tessera/search/question/objective.h"
 #include "tessera/simulate/simulate.h"
 
 namespace tessera {
@@ -30,6 +31,7 @@ struct PlanQuestion {
   SimulateOptions options;
   OptimizerSpec optimizer = {};    // the optimizer, whose state is a part of the memory
   int64_t memory_limit_bytes = 0;  // memory that a device may use; 0: all that it has
+  Objective objective = {};        // which plans are better
   // Settings that the user fixes, so that they are not searched: "tp" -> "8". The keys are those
   // of fix_keys().
   std::map<std::string, std::string> fixed;
@@ -55,7 +57,7 @@ struct PlanQuestion {
   bool uses(Mechanism mechanism) const { return !without.contains(mechanism); }
   // Called with a text on what is being done; may be empty.
   std::function<void(const std::string&)> progress;
-  // Called with each plan that was simulated, fits, and is faster than those before it, and with its
+  // Called with each plan that was simulated, fits, and is better than those before it, and with its
   // text; may be empty. Only searches by PlanSearch call it. The answer may be a later plan, or a
   // simpler one that is as fast.
   std::function<void(const PlanCandidate&, const std::string& plan)> found;
@@ -81,6 +83,10 @@ std::vector<std::string> texts_of(const PlanQuestion& question, const std::strin
                                   const std::vector<std::string>& own);
 std::vector<int64_t> numbers_of(const PlanQuestion& question, const std::string& key,
                                 const std::vector<int64_t>& own);
+
+// Returns the bytes that a device may hold: the least of the devices' memories and of the
+// question's limit; 0: no limit.
+double memory_limit(const PlanQuestion& question);
 
 std::vector<int64_t> divisors_of(int64_t n);  // in rising order
 

@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 
+#include "tessera/base/infinity.h"
 #include "tessera/base/text.h"
 #include "tessera/search/choices/halo_choices.h"
 #include "tessera/search/constants.h"
@@ -23,22 +24,9 @@ namespace {
 // Chunks that are tried with a fixed schedule that the space lacks.
 const std::vector<int64_t> kChunks = {1, 2, 3, 4, 6, 8};
 
-// Returns the number of pieces into which the axes cut the batch.
-int64_t over_batch(const std::vector<ChoiceAxis>& axes) {
-  int64_t out = 1;
-  for (const ChoiceAxis& axis : axes) out *= has(axis.dims, "batch") ? axis.size : 1;
-  return out;
-}
-
 bool surely_fits(const Estimate& estimate) {
   return estimate.capacity_bytes <= 0 ||
          estimate.memory_bytes <= (1 - kLittle) * estimate.capacity_bytes;
-}
-
-bool is_better_choice(const PlanCandidate& a, const PlanCandidate& b) {
-  if (a.estimate.fits() != b.estimate.fits()) return a.estimate.fits();
-  if (a.estimate.fits()) return a.estimate.step_s < b.estimate.step_s;
-  return a.estimate.memory_bytes < b.estimate.memory_bytes;
 }
 
 // Returns edits of a list: with one dim more, one dim less, or one dim at another position.
@@ -55,13 +43,6 @@ std::vector<DimList> edited(const DimList& list, const std::vector<std::string>&
     for (size_t at = 0; at <= without.size(); ++at) out.push_back(insert_at(without, at, dim));
   }
   std::erase(out, list);
-  return out;
-}
-
-// Returns the product of the sizes of all axes with rings; 1 if there are none.
-int64_t over_rings(const std::vector<ChoiceAxis>& axes) {
-  int64_t out = 1;
-  for (const ChoiceAxis& axis : axes) out *= has_rings(axis.dims) ? axis.size : 1;
   return out;
 }
 
@@ -88,83 +69,12 @@ Ranking::Ranking(const PlanQuestion& question, const Fold& fold, UnitPricer& pri
       fold_(fold),
       is_small_(is_small(question, fold)),
       counts_(fold.counts()),
+      device_counts_(device_counts(question)),
       pricer_(pricer),
       estimator_(*question.cluster, question.options.style, fold.units,
                  question.memory_limit_bytes),
       limit_(memory_limit(question)),
       halos_(fixed_halos(question)) {}
-
-std::vector<Ranking::Shape> Ranking::shapes(bool rings) const {
-  const int64_t all = question_.cluster->devices();
-  // Tries all devices and, in addition, any smaller number of devices on a small cluster, powers of
-  // two on a large one.
-  std::set<int64_t> counts = {all};
-  if (all <= kNodeDevices) {
-    for (int64_t n = 1; n < all; ++n) counts.insert(n);
-  } else {
-    for (int64_t n = 1; n < all; n *= 2) counts.insert(n);
-  }
-  int64_t whole_parts = 0;
-  for (const ClusterPart& part : question_.cluster->parts)
-    counts.insert(whole_parts += part.nodes * part.type.devices);
-  // Also leaves some devices unused where that allows a larger number of replicas that divides
-  // the batch.
-  const int64_t most_replicas = std::gcd(all, question_.batch);
-  // By number of devices: the least number of replicas with which it is tried.
-  std::map<int64_t, int64_t> least_replicas;
-  for (const int64_t replicas : divisors_of(question_.batch)) {
-    const int64_t used = replicas > all ? 0 : all / replicas * replicas;
-    if (replicas > most_replicas && used > all / 2 && !counts.contains(used))
-      least_replicas.emplace(used, replicas);
-  }
-  for (const auto& [used, replicas] : least_replicas) counts.insert(used);
-  if (fixed_number(question_, "devices") > 0) counts = {fixed_number(question_, "devices")};
-  // Rings that are needed may use all devices, because a rank of a ring moves no more if the ring
-  // is larger.
-  const int64_t most = rings && needs_rings() ? all : most_inner();
-  std::vector<Shape> out;
-  // Shapes with many devices come first, so that choices that are far slower need not be ranked
-  // in full.
-  for (const int64_t used : std::vector<int64_t>(counts.rbegin(), counts.rend())) {
-    if (used > all) continue;
-    for (const int64_t stages : divisors_of(used)) {
-      if (stages > static_cast<int64_t>(fold_.units.size()) || !allows(question_, "pp", stages))
-        continue;
-      for (const int64_t inner : divisors_of(used / stages)) {
-        const int64_t replicas = used / stages / inner;
-        if (inner > most || replicas > question_.batch) continue;
-        if (!allows(question_, "tp", inner) || !allows(question_, "dp", replicas)) continue;
-        const auto least = least_replicas.find(used);
-        if (least != least_replicas.end() && replicas < least->second && counts.size() > 1)
-          continue;
-        out.push_back({stages, replicas, inner});
-      }
-    }
-  }
-  return out;
-}
-
-std::vector<std::vector<ChoiceAxis>> Ranking::axes_inside(int64_t inner, const Space& space) const {
-  std::vector<std::vector<ChoiceAxis>> out;
-  if (inner == 1) {
-    if (!space.takes || space.takes({})) out.emplace_back();
-    return out;
-  }
-  for (const DimList& list : space.lists) out.push_back(inner_axes(inner, list));
-  const int64_t node = question_.cluster->type_of(0).devices;
-  for (const DimPair& pair : space.pairs) {
-    for (const int64_t neighbours : divisors_of(inner)) {
-      if (neighbours > 1 && neighbours < inner && neighbours <= node)
-        out.push_back(inner_axes(inner / neighbours, neighbours, pair));
-    }
-  }
-  std::erase_if(out, [&](const std::vector<ChoiceAxis>& axes) {
-    const int64_t ring = over_rings(axes);
-    return ring > (needs_rings() ? kNodeDevices * kNodeDevices : kNodeDevices) ||
-           (ring == 1 && inner > most_inner()) || (space.takes && !space.takes(axes));
-  });
-  return out;
-}
 
 const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& space,
                                                     const std::string& recompute, bool is_least) {
@@ -177,7 +87,7 @@ const std::vector<Ranking::Inside>& Ranking::priced(int64_t inner, const Space& 
   const auto [it, is_new] = priced_.try_emplace(key);
   if (!is_new) return it->second;
   const bool is_plain = recompute == "none";
-  if (inner > 1 && cuts_save_nothing_ && best_s_ > 0) return it->second;
+  if (inner > 1 && cuts_save_nothing_ && best_) return it->second;
   struct Growing {
     std::vector<ChoiceAxis> axes;
     int64_t least = 1;  // sequences
@@ -306,7 +216,7 @@ void Ranking::rank_schedules(Choice choice, const Space& space, const Inside& in
   for (const UnitPrices* prices : inside.by_kind)
     least_s = std::min(least_s, passes_s(*prices, counts_));
   least_s *= static_cast<double>(choice.micro_batches) / static_cast<double>(choice.stages);
-  const bool is_hopeless = !is_small_ && best_s_ > 0 && least_s > kFormulaErrs * best_s_;
+  const bool is_hopeless = !is_small_ && !may_be_best(least_s, choice.ranks());
   const std::string& first = space.schedules.front().name;
   for (const SpaceSchedule& schedule : schedules_of(space)) {
     if ((is_hopeless || choice.stages == 1) && schedule.name != first) continue;
@@ -322,16 +232,26 @@ void Ranking::rank_schedules(Choice choice, const Space& space, const Inside& in
   }
 }
 
-bool Ranking::is_beaten(const Estimate& estimate) const {
-  const auto larger = least_s_.upper_bound(estimate.memory_bytes);
-  return larger != least_s_.begin() && std::prev(larger)->second <= estimate.step_s;
+bool Ranking::is_beaten(const PlanCandidate& candidate) const {
+  const auto larger = unbeaten_.upper_bound(candidate.estimate.memory_bytes);
+  return larger != unbeaten_.begin() &&
+         std::prev(larger)->second <=
+             question_.objective.merit(expected(question_, candidate.choice, candidate.estimate));
 }
 
-void Ranking::note(const Estimate& estimate) {
-  if (is_beaten(estimate)) return;
-  const auto at = least_s_.insert_or_assign(estimate.memory_bytes, estimate.step_s).first;
+void Ranking::note(const PlanCandidate& candidate) {
+  if (is_beaten(candidate)) return;
+  const Merit merit =
+      question_.objective.merit(expected(question_, candidate.choice, candidate.estimate));
+  const auto at = unbeaten_.insert_or_assign(candidate.estimate.memory_bytes, merit).first;
   auto next = std::next(at);
-  while (next != least_s_.end() && next->second >= estimate.step_s) next = least_s_.erase(next);
+  while (next != unbeaten_.end() && next->second >= merit) next = unbeaten_.erase(next);
+}
+
+void Ranking::note_best(const PlanCandidate& candidate) {
+  if (!surely_fits(candidate.estimate)) return;
+  const Merit merit = expected_merit(question_, candidate);
+  if (is_best(merit)) best_ = merit;
 }
 
 void Ranking::rank_shards(Choice choice, const Inside& inside, bool is_hopeless,
@@ -356,13 +276,12 @@ void Ranking::rank_shards(Choice choice, const Inside& inside, bool is_hopeless,
       PlanCandidate candidate;
       candidate.estimate = estimator_.estimate(choice, inside.by_kind, inside.sequences);
       candidate.choice = choice;
-      const double step = candidate.estimate.step_s;
       // Not with several kinds of nodes, whose memories cannot be compared.
-      if (is_hopeless && estimator_.kinds().count() == 1 && is_beaten(candidate.estimate)) {
+      if (is_hopeless && estimator_.kinds().count() == 1 && is_beaten(candidate)) {
         ++left_out_;
         continue;
       }
-      if (surely_fits(candidate.estimate) && (best_s_ == 0 || step < best_s_)) best_s_ = step;
+      note_best(candidate);
       out.push_back(std::move(candidate));
       if (is_small_) rank_borders(choice, out);
     }
@@ -385,26 +304,16 @@ void Ranking::rank_shape(const Shape& shape, const Space& space, const std::stri
   for (const Inside& inside : priced(shape.inner, space, recompute, is_least)) {
     const int64_t micro_batch = inside.sequences * shape.replicas;
     if (question_.batch % micro_batch != 0) continue;
-    double& too_large_s = too_large_s_[axes_key(inside.axes, inside.sequences)]
-                              .try_emplace(shape, std::numeric_limits<double>::infinity())
-                              .first->second;
-    if (!is_least && !is_small_ && !may_be_best(too_large_s)) continue;
-    Choice choice;
-    choice.axes = {{"dp", shape.replicas, {"batch"}}};
-    for (const ChoiceAxis& axis : inside.axes) choice.axes.push_back(axis);
-    choice.stages = shape.stages;
-    choice.micro_batches = question_.batch / micro_batch;
-    choice.recompute = recompute;
-    choice.compute = question_.compute;
-    if (has_halos(fold_.graph, choice.axes)) choice.halos = halos_;
-    choice.transfers = fixed_transfers(question_);
+    std::optional<Merit>& least = at_no_memory_[axes_key(inside.axes, inside.sequences)][shape];
+    if (!is_least && !is_small_ && !(least && is_best(*least))) continue;
+    const Choice choice = choice_of(shape, inside, recompute);
     if (!allows(question_, "micro_batches", choice.micro_batches)) continue;
     const size_t before = out.size();
     rank_schedules(choice, space, inside, out);
     for (size_t i = before; i < out.size(); ++i) {
-      const Estimate& estimate = out[i].estimate;
-      note(estimate);
-      if (!surely_fits(estimate)) too_large_s = std::min(too_large_s, estimate.step_s);
+      note(out[i]);
+      const Merit merit = at_no_memory(out[i]);
+      if (!least || merit < *least) least = merit;
     }
   }
 }
@@ -431,12 +340,12 @@ void Ranking::rank_halos(std::vector<PlanCandidate>& out) {
   // The ways to cut a stage that have halos, with micro-batches and recomputation.
   std::set<std::string> known;
   std::vector<PlanCandidate> found;
-  double least_s = 0;
-  for (const PlanCandidate* candidate : in_order(out)) {
+  std::optional<Merit> best;
+  for (const PlanCandidate* candidate : in_order(question_, out)) {
     const Choice& from = candidate->choice;
-    const double step_s = candidate->estimate.step_s;
-    if (least_s > 0 && step_s > kFormulaErrs * least_s) continue;
-    if (least_s == 0) least_s = step_s;
+    const PlanFacts facts = expected(question_, from, candidate->estimate);
+    if (best && question_.objective.merit(facts.scaled(1 / kFormulaErrs)) > *best) continue;
+    if (!best) best = question_.objective.merit(facts);
     std::string key = fmt::format("{} {}", from.micro_batches, from.recompute);
     for (const ChoiceAxis& axis : from.axes)
       key += fmt::format(" {}[{}]", axis.size, join(axis.dims, ","));
@@ -453,46 +362,35 @@ void Ranking::rank_halos(std::vector<PlanCandidate>& out) {
   std::move(found.begin(), found.end(), std::back_inserter(out));
 }
 
-void Ranking::rank_shapes(Space& space, const std::vector<std::string>& levels,
-                          std::vector<PlanCandidate>& out, bool improves_early) {
-  for (const std::string& level : levels) {
-    const bool is_least = level == levels.front();
-    if (question_.progress) question_.progress("ranking choices, recompute " + level);
-    for (const Shape& shape : shapes(space.has_rings())) {
-      if (question_.stop && question_.stop() && !out.empty()) return;
-      rank_shape(shape, space, level, is_least, out);
-    }
-    if (improves_early && is_least) improve_lists(space, {level}, out);
-  }
-}
-
-// Returns the fastest candidate of each of the fastest shapes, the fastest first. A candidate need
-// only nearly fit, because edits of its list may make it smaller. If the fastest candidate of a
-// shape has a list of one dim, also returns the fastest one with a longer list, because a list
+// Returns the best candidate of each of the best shapes, the best first. A candidate need only
+// nearly fit, because edits of its list may make it smaller. If the best candidate of a shape has a
+// list of one dim, also returns the best one with a longer list, because a list
 // {"batch"}, for example, is only another form of replicas.
 std::vector<PlanCandidate> Ranking::best_of_shapes(const std::vector<PlanCandidate>& ranked) const {
-  std::map<std::tuple<int64_t, int64_t, bool>, const PlanCandidate*> best;
+  using Ranked = std::pair<Merit, const PlanCandidate*>;
+  std::map<std::tuple<int64_t, int64_t, bool>, Ranked> best;
   for (const PlanCandidate& one : ranked) {
     const Estimate& estimate = one.estimate;
     const bool is_near =
         estimate.fits() || estimate.memory_bytes < kFormulaErrs * estimate.capacity_bytes;
     if (one.choice.axes.size() != 2 || one.choice.axes[1].size == 1 || !is_near) continue;
     const ChoiceAxis& inner = one.choice.axes[1];
-    const PlanCandidate*& now = best[{one.choice.stages, inner.size, inner.dims.size() == 1}];
-    if (now == nullptr || estimate.step_s < now->estimate.step_s) now = &one;
+    const Merit merit = question_.objective.merit(expected(question_, one.choice, estimate));
+    Ranked& now = best[{one.choice.stages, inner.size, inner.dims.size() == 1}];
+    if (now.second == nullptr || merit < now.first) now = {merit, &one};
   }
-  std::vector<PlanCandidate> out;
-  for (const auto& [key, candidate] : best) {
+  std::vector<Ranked> order;
+  for (const auto& [key, one] : best) {
     const auto& [stages, inner, cuts_one] = key;
     const auto other = best.find({stages, inner, !cuts_one});
-    const bool is_needless = cuts_one && other != best.end() &&
-                             other->second->estimate.step_s <= candidate->estimate.step_s;
-    if (!is_needless) out.push_back(*candidate);
+    const bool is_needless = cuts_one && other != best.end() && other->second.first <= one.first;
+    if (!is_needless) order.push_back(one);
   }
-  std::stable_sort(out.begin(), out.end(), [](const PlanCandidate& a, const PlanCandidate& b) {
-    return a.estimate.step_s < b.estimate.step_s;
-  });
-  if (out.size() > kFew) out.resize(kFew);
+  std::ranges::stable_sort(order, {}, &Ranked::first);
+  std::vector<PlanCandidate> out;
+  for (const Ranked& one : order) {
+    if (out.size() < kFew) out.push_back(*one.second);
+  }
   return out;
 }
 
@@ -503,7 +401,7 @@ void Ranking::improve_lists(Space& space, const std::vector<std::string>& levels
   // Whether with_scopes() was called, which is done for one choice only.
   bool are_parts_tried = false;
   for (const PlanCandidate& best : best_of_shapes(out)) {
-    if (!is_small_ && best_s_ > 0 && best.estimate.step_s > kFormulaErrs * best_s_) continue;
+    if (!is_small_ && !may_be_best(best.estimate.step_s, best.choice.ranks())) continue;
     const ChoiceAxis& inner = best.choice.axes[1];
     const auto is_new = [&](const DimList& dims) {
       const std::string cuts = cuts_of(fold_.graph, inner_axes(inner.size, dims));
@@ -561,118 +459,24 @@ std::optional<DimList> Ranking::improved_list(const PlanCandidate& start, const 
         const size_t ranked_before = ranked.size();
         rank_schedules(choice, space, inside, ranked);
         if (level == from.choice.recompute) break;
-        // More recomputation saves memory and never time, so it is of no use if the best plan fits.
+        // More recomputation saves memory and never time.
         const bool may_win = std::any_of(
             ranked.begin() + static_cast<std::ptrdiff_t>(ranked_before), ranked.end(),
-            [&](const auto& one) { return one.estimate.step_s < best.estimate.step_s; });
+            [&](const auto& one) { return at_no_memory(one) < expected_merit(question_, best); });
         if (best.estimate.fits() && !may_win) break;
       }
       for (const PlanCandidate& one : ranked) {
-        if (!is_better_choice(one, best)) continue;
+        if (expected_merit(question_, one) >= expected_merit(question_, best)) continue;
         best = one;
         is_new = best.estimate.fits() != from.estimate.fits() ||
-                 best.estimate.step_s < kGain * from.estimate.step_s;
+                 question_.objective.merit(expected(question_, best.choice, best.estimate)) <
+                     question_.objective.merit(
+                         expected(question_, from.choice, from.estimate).scaled(kGain));
       }
     }
   }
   if (best.choice.axes[1].dims == start.choice.axes[1].dims) return {};
   return best.choice.axes[1].dims;
-}
-
-void Ranking::recompute_units(const Space& space, std::vector<PlanCandidate>& out) {
-  if (!question_.uses(Mechanism::kPartition)) return;
-  // Needs one kind of nodes, because partition() takes one time for a unit, whatever its stage.
-  if (limit_ <= 0 || !space.own_units || estimator_.kinds().count() > 1) return;
-  // Groups of choices that differ in recomputation alone, each in the order of the levels.
-  std::map<std::string, std::vector<size_t>> groups;
-  for (size_t i = 0; i < out.size(); ++i) {
-    Choice plain = out[i].choice;
-    if (plain.chunks > 1) continue;
-    plain.recompute = space.recompute.front();
-    groups[plain.str()].push_back(i);
-  }
-  std::vector<const std::vector<size_t>*> order;
-  for (const auto& [name, group] : groups) {
-    if (!out[group.front()].estimate.fits()) order.push_back(&group);
-  }
-  const auto least_s = [&](const std::vector<size_t>* group) {
-    return out[group->front()].estimate.step_s;
-  };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](const auto* a, const auto* b) { return least_s(a) < least_s(b); });
-  size_t refined = 0;
-  for (const auto* group : order) {
-    if (refined == kMostPrograms / 4 || (best_s_ > 0 && least_s(group) >= best_s_)) break;
-    if (question_.stop && question_.stop()) return;
-    ++refined;
-    std::vector<Choice> levels;
-    for (const size_t i : *group) levels.push_back(out[i].choice);
-    auto candidate = with_own_recomputation(levels);
-    if (!candidate) continue;
-    if (surely_fits(candidate->estimate) && (best_s_ == 0 || candidate->estimate.step_s < best_s_))
-      best_s_ = candidate->estimate.step_s;
-    out.push_back(std::move(*candidate));
-  }
-}
-
-// Returns the choice with a level of recomputation for each unit, or nothing if no such choice
-// fits. `levels`: the choice with each level of recomputation, the least first.
-std::optional<PlanCandidate> Ranking::with_own_recomputation(const std::vector<Choice>& levels) {
-  const Choice& plain = levels.front();
-  const int64_t replicas = plain.axes.front().size;
-  UnitQuestion asked = unit_question(plain, question_.batch);
-  std::vector<const UnitPrices*> prices;
-  PartitionProblem problem;
-  double gathered = 0;
-  for (const Choice& level : levels) {
-    asked.recompute = level.recompute;
-    asked.on = &estimator_.kinds().cluster(0);
-    const auto found = pricer_.price(asked);
-    if (!found) return {};
-    prices.push_back(*found);
-    PartitionLevel priced;
-    priced.alive_bytes = (*found)->transient_bytes;
-    for (const FoldUnit& unit : fold_.units) {
-      const UnitPrice& price = (*found)->units[static_cast<size_t>(unit.stand_in)];
-      priced.time_s.push_back(price.forward_s + price.backward_s);
-      priced.activation_bytes.push_back(price.activation_bytes);
-      if (problem.levels.empty()) {
-        problem.resting_bytes.push_back(resting_bytes(price, plain, plain.sharded, replicas));
-        gathered = std::max(gathered, 2 * price.parameter_bytes);
-      }
-    }
-    problem.levels.push_back(std::move(priced));
-  }
-  problem.capacity_bytes = limit_ - overhead_beside(*prices.front(), limit_) -
-                           estimator_.connections_bytes(plain) -
-                           (plain.sharded >= 3 ? gathered : 0);
-  if (problem.capacity_bytes <= 0) return {};
-  const ScheduleFacts* schedule = estimator_.schedule_of(plain);
-  if (schedule == nullptr) return {};
-  problem.in_flight = schedule->held;
-  problem.micro_batches = static_cast<double>(plain.micro_batches);
-  problem.bubble = plain.stages > 1 ? schedule->bubble / static_cast<double>(plain.stages - 1) : 0;
-  const auto found = partition(problem);
-  if (!found) return {};
-
-  PlanCandidate out;
-  out.choice = plain;
-  out.choice.cuts = plain.stages > 1 ? found->cuts : std::vector<size_t>{};
-  std::vector<const UnitPrices*> by_unit;
-  for (const size_t level : found->level) by_unit.push_back(prices[level]);
-  const bool same = std::all_of(found->level.begin(), found->level.end(),
-                                [&](size_t level) { return level == found->level.front(); });
-  if (same) {
-    out.choice.recompute = levels[found->level.front()].recompute;
-  } else {
-    for (const size_t level : found->level) {
-      UnitChoice own;
-      if (level > 0) own.recompute = levels[level].recompute;
-      out.choice.units.push_back(own);
-    }
-  }
-  out.estimate = estimator_.estimate_units(out.choice, by_unit, asked.sequences * replicas);
-  return out;
 }
 
 bool Ranking::estimate_own(PlanCandidate& candidate) {

@@ -41,6 +41,10 @@ struct Space {
   bool has_rings() const;  // whether some list has a ring ("seq~kv")
 };
 
+// Returns the numbers of devices that a search tries, each with the least number of replicas with
+// which it is tried.
+std::map<int64_t, int64_t> device_counts(const PlanQuestion& question);
+
 class Ranking {
  public:
   // Makes a ranking. All arguments outlive it.
@@ -76,9 +80,8 @@ class Ranking {
   int64_t left_out() const { return left_out_; }
 
  private:
-  // Returns the edits of edits(), estimated with or without simulated schedules as the estimator
-  // is set.
-  std::vector<PlanCandidate> edits_of(const PlanCandidate& candidate, const Space& space);
+  // Returns the choice with other numbers of chunks, whose stages are balanced anew.
+  std::vector<Choice> chunk_edits(const Choice& from);
   // Returns whether one device needs hardly more time for many sequences than for `least`
   // sequences, and has far more memory than the many sequences need. `least`: of the
   // smallest micro-batch.
@@ -131,17 +134,26 @@ class Ranking {
   // and would need more than a share (kCostlySums) of the backward pass for the sums. Larger
   // micro-batches then save time, because their longer backward pass hides more of the sums.
   bool sums_slow_passes(int64_t inner, const UnitPrices& prices) const;
-  // Returns whether the step is faster than that of the best choice that surely fits. True if no
+  // Returns whether the merit is better than that of the best choice that surely fits. True if no
   // choice surely fits.
-  bool may_be_best(double step_s) const;
-  // Returns whether some choice with these axes and sequences and with less recomputation is faster
-  // than the best one, but too large. Only then can more recomputation win, because it makes
-  // choices smaller and never faster.
+  bool is_best(const Merit& merit) const { return !best_ || merit < *best_; }
+  // Returns whether a choice that takes at least step_s on so many devices could be better than the
+  // best one, although formulas err, if it needed no memory.
+  bool may_be_best(double step_s, int64_t devices) const;
+  // Returns may_be_best() of a choice on any number of devices, of which all are always at work.
+  // device_s: the seconds that one device would need.
+  bool may_be_best_on_some(double device_s) const;
+  // Returns whether some choice with these axes and sequences and with less recomputation would be
+  // better than the best one if it needed no memory. Only then can more recomputation win, because
+  // it makes choices smaller and never faster.
   bool may_win_smaller(const std::vector<ChoiceAxis>& axes, int64_t sequences) const;
   static std::string axes_key(const std::vector<ChoiceAxis>& axes, int64_t sequences);
-  // Returns a lower bound of the step's time if micro-batches of so many sequences take passes_s on
-  // `inner` devices. It assumes that all devices are always at work.
-  double least_step_s(double passes_s, int64_t inner, int64_t sequences) const;
+  // Returns the seconds that one device would need at least for a step if micro-batches of so many
+  // sequences take passes_s on `inner` devices.
+  double least_work_s(double passes_s, int64_t inner, int64_t sequences) const;
+  // Returns the merit of a choice as if it needed no memory.
+  Merit at_no_memory(const PlanCandidate& candidate) const;
+  Choice choice_of(const Shape& shape, const Inside& inside, const std::string& recompute) const;
   // Adds the choices of one shape. `is_least`: whether `recompute` is the least level that the
   // question allows.
   void rank_shape(const Shape& shape, const Space& space, const std::string& recompute,
@@ -154,11 +166,12 @@ class Ranking {
                       std::vector<PlanCandidate>& out);
   // Adds a candidate for each value of Choice::sharded and of Choice::replicas_apart. If the choice
   // `is_hopeless`, replicas are not apart, and candidates are kept only if no ranked choice beats
-  // them in both time and memory.
+  // them in both merit and memory.
   void rank_shards(Choice choice, const Inside& inside, bool is_hopeless,
                    std::vector<PlanCandidate>& out);
-  bool is_beaten(const Estimate& estimate) const;
-  void note(const Estimate& estimate);
+  bool is_beaten(const PlanCandidate& candidate) const;
+  void note(const PlanCandidate& candidate);
+  void note_best(const PlanCandidate& candidate);
   // Adds the choice with every other way to cut the units into its stages.
   void rank_borders(const Choice& choice, std::vector<PlanCandidate>& out);
   // Returns the prices on each kind of nodes; none if the units cannot be priced on one of them.
@@ -194,6 +207,8 @@ class Ranking {
   const Fold& fold_;
   bool is_small_;  // small models leave no choice out because a formula says that it is slower
   std::vector<int64_t> counts_;  // Fold::counts
+  // The numbers of devices that are tried, each with the least number of replicas with which it is.
+  std::map<int64_t, int64_t> device_counts_;
   UnitPricer& pricer_;
   Estimator estimator_;
   // Cache of priced(), by devices inside a stage, recomputation, and axes.
@@ -201,19 +216,19 @@ class Ranking {
   // Seconds of both passes of a micro-batch if no op is cut and nothing is recomputed, by its
   // number of sequences. Empty if there are several kinds of nodes.
   std::map<int64_t, double> uncut_s_;
-  // The least time of a choice that does not surely fit, by axes_key(), then by shape.
-  std::map<std::string, std::map<Shape, double>> too_large_s_;
+  // The best at_no_memory() of the ranked choices, by axes_key(), then by shape.
+  std::map<std::string, std::map<Shape, std::optional<Merit>>> at_no_memory_;
   // Axes whose edits were tried, or that resulted from them: size and cuts_of().
   std::set<std::string> edited_;
   bool plays_ = false;
   // Whether kernels are so small that neither fewer sequences nor cuts save time, and memory
   // suffices for all sequences.
   bool cuts_save_nothing_ = false;
-  double limit_;       // of a device's memory; 0: none
-  HaloChoice halos_;   // what the question fixes
-  double best_s_ = 0;  // least time of the choices that surely fit by formula; 0: none yet
-  // The ranked choices that no other one beats in both time and memory: their times, by memory.
-  std::map<double, double> least_s_;
+  double limit_;               // of a device's memory; 0: none
+  HaloChoice halos_;           // what the question fixes
+  std::optional<Merit> best_;  // of the choices that surely fit by formula
+  // The ranked choices that no other one beats in both merit and memory: their merits, by memory.
+  std::map<double, Merit> unbeaten_;
   int64_t left_out_ = 0;
   std::string refusal_;
 };

@@ -11,7 +11,6 @@
 #include "tessera/search/rank/ranking.h"
 
 namespace tessera {
-namespace {}  // namespace
 
 std::string Ranking::axes_key(const std::vector<ChoiceAxis>& axes, int64_t sequences) {
   std::string out = std::to_string(sequences);
@@ -26,28 +25,45 @@ void Ranking::note_uncut(int64_t sequences, double seconds) {
   uncut_s_[sequences] = seconds;
 }
 
-double Ranking::least_step_s(double passes_s, int64_t inner, int64_t sequences) const {
+double Ranking::least_work_s(double passes_s, int64_t inner, int64_t sequences) const {
   const auto micro_batches = static_cast<double>(question_.batch) / static_cast<double>(sequences);
-  return passes_s * micro_batches * static_cast<double>(inner) /
-         static_cast<double>(question_.cluster->devices());
+  return passes_s * micro_batches * static_cast<double>(inner);
+}
+
+bool Ranking::may_be_best(double step_s, int64_t devices) const {
+  const Objective& objective = question_.objective;
+  return !best_ || objective.merit({step_s / kFormulaErrs, 0,
+                                    objective.used(*question_.cluster, devices)}) <= *best_;
+}
+
+bool Ranking::may_be_best_on_some(double device_s) const {
+  return std::ranges::any_of(device_counts_, [&](const auto& count) {
+    return may_be_best(device_s / static_cast<double>(count.first), count.first);
+  });
+}
+
+Merit Ranking::at_no_memory(const PlanCandidate& candidate) const {
+  PlanFacts facts = expected(question_, candidate.choice, candidate.estimate);
+  facts.memory_bytes = 0;
+  return question_.objective.merit(facts);
 }
 
 bool Ranking::may_win(int64_t inner, int64_t sequences) const {
-  if (is_small_ || inner == 1 || best_s_ == 0 || uncut_s_.empty()) return true;
+  if (is_small_ || inner == 1 || !best_ || uncut_s_.empty()) return true;
   double least = std::numeric_limits<double>::infinity();
   for (const auto& [count, passes_s] : uncut_s_) {
-    least = std::min(least, least_step_s(passes_s, 1, count));
+    least = std::min(least, least_work_s(passes_s, 1, count));
     if (count >= sequences) break;
   }
-  return (1 - kLittle) * least <= kFormulaErrs * best_s_;
+  return may_be_best_on_some((1 - kLittle) * least);
 }
 
 bool Ranking::may_win_with_more(int64_t inner, int64_t fewer, double fewer_s, int64_t more,
                                 double more_s) const {
-  if (is_small_ || inner == 1 || best_s_ == 0) return true;
+  if (is_small_ || inner == 1 || !best_) return true;
   const double least_s = std::min(
       more_s, (more_s - fewer_s) * static_cast<double>(more) / static_cast<double>(more - fewer));
-  return least_step_s(least_s, inner, more) <= kFormulaErrs * best_s_;
+  return may_be_best_on_some(least_work_s(least_s, inner, more));
 }
 
 bool Ranking::sums_slow_passes(int64_t inner, const UnitPrices& prices) const {
@@ -66,14 +82,11 @@ bool Ranking::sums_slow_passes(int64_t inner, const UnitPrices& prices) const {
   return estimator_.replica_costs().seconds_to_sum(replicas, inner, bytes) > kLittle * backward_s;
 }
 
-bool Ranking::may_be_best(double step_s) const {
-  return step_s < (best_s_ > 0 ? best_s_ : std::numeric_limits<double>::infinity());
-}
-
 bool Ranking::may_win_smaller(const std::vector<ChoiceAxis>& axes, int64_t sequences) const {
-  const auto known = too_large_s_.find(axes_key(axes, sequences));
-  return known != too_large_s_.end() &&
-         std::ranges::any_of(known->second, [&](const auto& of) { return may_be_best(of.second); });
+  const auto known = at_no_memory_.find(axes_key(axes, sequences));
+  return known != at_no_memory_.end() && std::ranges::any_of(known->second, [&](const auto& of) {
+           return of.second && is_best(*of.second);
+         });
 }
 
 }  // namespace tessera

@@ -10,7 +10,6 @@
 #include "tessera/search/rank/ranking.h"
 
 namespace tessera {
-namespace {}  // namespace
 
 bool Space::has_rings() const {
   return std::ranges::any_of(lists, [](const DimList& list) { return tessera::has_rings(list); }) ||

@@ -3,6 +3,7 @@
 // simulates the best of these edits next.
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <iterator>
 #include <utility>
 
@@ -50,30 +51,72 @@ std::vector<int64_t> other_chunks(const Choice& from, size_t units) {
   return out;
 }
 
-}  // namespace
-
-std::vector<PlanCandidate> Ranking::edits(const PlanCandidate& candidate, const Space& space) {
-  estimator_.play_schedules(plays_);
-  std::vector<PlanCandidate> out = edits_of(candidate, space);
-  estimator_.play_schedules(false);
+// Returns the choices in which the last 1, 2, 4, ... units of a stage are recomputed by one level
+// more or less.
+std::vector<Choice> recompute_edits(const Choice& from, const std::vector<FoldUnit>& units,
+                                    const std::vector<std::string>& levels) {
+  std::vector<Choice> out;
+  for (size_t s = 0; s < std::max<size_t>(from.cuts.size(), 1); ++s) {
+    const size_t end = s + 1 < from.cuts.size() ? from.cuts[s + 1] : units.size();
+    const size_t begin = from.cuts.empty() ? 0 : from.cuts[s];
+    for (const int step : {-1, 1}) {
+      Choice edit = from;
+      size_t changed = 0;
+      for (size_t u = end; u-- > begin;) {
+        const std::string& now =
+            from.units.empty() ? from.recompute : from.units[u].recompute.value_or(from.recompute);
+        const auto level = std::find(levels.begin(), levels.end(), now);
+        if (level == levels.end() || units[u].run < 0) continue;
+        const auto next = level - levels.begin() + step;
+        if (next < 0 || next >= std::ssize(levels)) continue;
+        edit.units.own().resize(units.size());
+        edit.units.own()[u].recompute = levels[static_cast<size_t>(next)];
+        if (std::has_single_bit(++changed)) out.push_back(edit);
+      }
+    }
+  }
   return out;
 }
 
-std::vector<PlanCandidate> Ranking::edits_of(const PlanCandidate& candidate, const Space& space) {
+}  // namespace
+
+std::vector<PlanCandidate> Ranking::edits(const PlanCandidate& candidate, const Space& space) {
   std::vector<PlanCandidate> out;
   const Choice& from = candidate.choice;
   if (space.own_lists && !is_small_) out = transfer_edits(candidate, question_);
   if (!space.own_units) return out;
-  const auto add = [&](Choice choice) {
-    PlanCandidate edit;
-    edit.choice = std::move(choice);
-    if (estimate_own(edit)) out.push_back(std::move(edit));
+  estimator_.play_schedules(plays_);
+  struct Kind {
+    Mechanism mechanism;
+    std::function<std::vector<Choice>()> edits;
   };
-  if (question_.uses(Mechanism::kBorders)) {
-    for (Choice& edit : border_edits(from, fold_.units.size())) add(std::move(edit));
+  const std::vector<Kind> kinds = {
+      {Mechanism::kBorders, [&] { return border_edits(from, fold_.units.size()); }},
+      {Mechanism::kChunks, [&] { return chunk_edits(from); }},
+      {Mechanism::kHalos,
+       [&] { return halo_edits(from, fold_.graph, fold_.units.size(), question_); }},
+      {Mechanism::kUnitRecompute, [&]() -> std::vector<Choice> {
+         const ScheduleFacts* facts = estimator_.schedule_of(from);
+         if (question_.fixed.contains("recompute") || (facts != nullptr && facts->splits_backward))
+           return {};
+         return recompute_edits(from, fold_.units, space.recompute);
+       }}};
+  for (const Kind& kind : kinds) {
+    if (!question_.uses(kind.mechanism)) continue;
+    for (Choice& choice : kind.edits()) {
+      PlanCandidate edit;
+      edit.choice = std::move(choice);
+      if (estimate_own(edit)) out.push_back(std::move(edit));
+    }
   }
+  estimator_.play_schedules(false);
+  return out;
+}
+
+std::vector<Choice> Ranking::chunk_edits(const Choice& from) {
+  std::vector<Choice> out;
   for (const int64_t chunks : other_chunks(from, fold_.units.size())) {
-    if (!question_.uses(Mechanism::kChunks) || !allows(question_, "chunks", chunks)) continue;
+    if (!allows(question_, "chunks", chunks)) continue;
     // The stages are balanced anew, whatever single units do.
     Choice edit = from;
     edit.chunks = chunks;
@@ -82,33 +125,7 @@ std::vector<PlanCandidate> Ranking::edits_of(const PlanCandidate& candidate, con
     const auto by_kind = price_kinds(asked);
     if (by_kind.empty()) continue;
     estimator_.estimate(edit, by_kind, asked.sequences);
-    add(std::move(edit));
-  }
-  for (Choice& edit : halo_edits(from, fold_.graph, fold_.units.size(), question_))
-    add(std::move(edit));
-  const ScheduleFacts* facts = estimator_.schedule_of(from);
-  if (!question_.uses(Mechanism::kUnitRecompute)) return out;
-  if (question_.fixed.contains("recompute") || (facts != nullptr && facts->splits_backward))
-    return out;
-  for (size_t s = 0; s < std::max<size_t>(from.cuts.size(), 1); ++s) {
-    const size_t end = s + 1 < from.cuts.size() ? from.cuts[s + 1] : fold_.units.size();
-    const size_t begin = from.cuts.empty() ? 0 : from.cuts[s];
-    for (const int step : {-1, 1}) {
-      // Makes edits that change the last 1, 2, 4, ... units of the stage.
-      Choice edit = from;
-      size_t changed = 0;
-      for (size_t u = end; u-- > begin;) {
-        const std::string& now =
-            from.units.empty() ? from.recompute : from.units[u].recompute.value_or(from.recompute);
-        const auto level = std::find(space.recompute.begin(), space.recompute.end(), now);
-        if (level == space.recompute.end() || fold_.units[u].run < 0) continue;
-        const auto next = level - space.recompute.begin() + step;
-        if (next < 0 || next >= std::ssize(space.recompute)) continue;
-        edit.units.own().resize(fold_.units.size());
-        edit.units.own()[u].recompute = space.recompute[static_cast<size_t>(next)];
-        if (std::has_single_bit(++changed)) add(edit);
-      }
-    }
+    out.push_back(std::move(edit));
   }
   return out;
 }

@@ -10,7 +10,6 @@
 #include "tessera/search/rank/ranking.h"
 
 namespace tessera {
-namespace {}  // namespace
 
 // Tries each scoped entry (scoped_dims.h) by itself, and then all entries together that save time,
 // the best first. Together they mostly save more, because they concern different ops. Entries are
@@ -53,7 +52,11 @@ std::optional<DimList> Ranking::with_scopes(const PlanCandidate& start,
   if (question_.progress)
     question_.progress(fmt::format("which dims parts of blocks cut: [{}]", join(list, ",")));
   const auto whole_s = step_s(list);
-  if (!whole_s || (best_s_ > 0 && *whole_s > (1 + kLittle) * best_s_)) return improved;
+  const UsedDevices used = expected(question_, start.choice, start.estimate).used;
+  const auto is_near = [&](double seconds) {
+    return is_best(question_.objective.merit({seconds / (1 + kLittle), 0, used}));
+  };
+  if (!whole_s || !is_near(*whole_s)) return improved;
   std::vector<std::pair<double, DimList>> better;
   for (DimList& edited : scoped_edits(fold_.graph, {axis.name, axis.size, list})) {
     if (question_.stop && question_.stop()) break;
