@@ -251,9 +251,8 @@ class RowCheck {
     }
     c_.inside = false;
     for (const auto& [handle, flights] : flights_) {
-      if (!flights.empty())
-        return c_.wrong("#{}, issued in {}, is never awaited", handle,
-                        block_name(flights[0].block));
+      if (flights.empty()) continue;
+      return c_.wrong("#{}, issued in {}, is never awaited", handle, block_name(flights[0].block));
     }
     return {};
   }

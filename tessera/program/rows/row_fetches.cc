@@ -107,9 +107,10 @@ void cover(const RowTables& t, const RowUse& use, RowFetches& out) {
       last_use(*open, use);
       continue;
     }
-    if (!loaded)
+    if (!loaded) {
       made.position =
           std::max(made.position, there(t.program, use.block, use.at, ids.view->buffer));
+    }
     made.from_data = made.from_data && input;
     made.ids.push_back(ids);
   }

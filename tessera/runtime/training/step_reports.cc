@@ -26,9 +26,10 @@ double StepReports::loss_at_rank_0() const {
   for (int island = 0; island < r_.compiled().islands(); ++island) {
     const int owner = owner_ + island * r_.executor.ranks_of_an_island();
     std::vector<double> loss{kNone};
-    if (r_.world.rank() == owner)
+    if (r_.world.rank() == owner) {
       loss[0] = read_loss(*r_.executor, r_.executor.program(), r_.compiled().graph().loss)
                     .value_or(kNone);
+    }
     transfer(r_.world, owner, 0, loss);
     sum += loss[0];
   }
