@@ -209,9 +209,10 @@ class Walk {
       parts_[i].period_s = period;
     }
     at_ -= back;
-    for (int32_t p = 0; p < players(); ++p)
+    for (int32_t p = 0; p < players(); ++p) {
       next_[static_cast<size_t>(p)] =
           now.next[static_cast<size_t>(p)] - times * rounds * Unrolled::length(repeat, p);
+    }
     moments_.clear();
   }
 
