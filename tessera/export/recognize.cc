@@ -62,6 +62,7 @@ class Recognizer {
     TESSERA_TRY_VOID(check_entries());
     TESSERA_TRY(training_, compiler_.trained_graph(forward_of(question_.model), plan_));
     TESSERA_TRY(resolved_, resolve(plan_, *training_));
+    resolved_.schedule.clear();  // targets know its name, and it may have millions of runs
     TESSERA_TRY_VOID(find_precision());
     TESSERA_TRY_VOID(find_parts());
     find_shards();

@@ -64,7 +64,7 @@ std::vector<Prediction> predict(const std::vector<PredictJob>& jobs, int threads
 
 // A row's prediction with everything that led to it. For explain() every micro-batch is simulated,
 // because the critical path needs that. For predictions repeated rounds of micro-batches are
-// simulated once and counted (simulate/engine_rounds.cc).
+// simulated once and counted (simulate/round_counter.h).
 struct Explained {
   Expressed expressed;
   Simulation simulation;

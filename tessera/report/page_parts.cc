@@ -67,8 +67,8 @@ std::vector<PathPart> path_parts(const Simulation& simulation) {
     const std::string label = NumberedPath(step.label).pattern();
     PathPart& part =
         parts.try_emplace({step.what, label}, PathPart{step.what, label, 0, 0, {}}).first->second;
-    ++part.steps;
-    part.ns += nanoseconds(step.end_s) - nanoseconds(step.start_s);
+    part.steps += step.times;
+    part.ns += (nanoseconds(step.end_s) - nanoseconds(step.start_s)) * step.times;
     part.ranks.insert(step.rank);
   }
   std::vector<PathPart> out;
@@ -84,9 +84,10 @@ void add_path(const Simulation& simulation, const Detail& detail, OrderedJson& r
   const std::vector<PathPart> parts = path_parts(simulation);
   std::map<Spent, int64_t> sums;
   OrderedJson listed = OrderedJson::array(), spent = OrderedJson::array();
-  int64_t rest_ns = 0;
+  int64_t rest_ns = 0, steps = 0;
   for (const PathPart& part : parts) {
     sums[part.what] += part.ns;
+    steps += part.steps;
     if (std::ssize(listed) < detail.path) {
       listed.push_back({spent_name(part.what), part.label, part.steps, part.ns, part.ranks});
     } else {
@@ -94,7 +95,7 @@ void add_path(const Simulation& simulation, const Detail& detail, OrderedJson& r
     }
   }
   for (size_t i = 0; i < kSpent; ++i) spent.push_back(sums[static_cast<Spent>(i)]);
-  run["path"] = {{"steps", simulation.critical_path.size()},
+  run["path"] = {{"steps", steps},
                  {"spent_ns", std::move(spent)},
                  {"more_parts", std::ssize(parts) - std::ssize(listed)},
                  {"more_ns", rest_ns}};

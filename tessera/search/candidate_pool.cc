@@ -194,14 +194,19 @@ CandidatePool::Waiting* CandidatePool::expected_next(const PlanCandidate* best, 
   // Both arrays are indexed by the number of respects in which a candidate is like the most similar
   // simulated choices. usual: the factor for the part of the error that these choices do not teach.
   // errs: a further factor by which the candidate may be slower. Where the formula was seen to
-  // overestimate, it may overestimate as much for candidates that are like no simulated choice.
+  // overestimate, it may overestimate as much for candidates that are like no simulated choice. For
+  // small models, whose programs cost little, it may also err by kFew deviations from its usual
+  // error.
   std::array<double, kRespects + 1> usual, errs;
   const bool is_usual_known = lessons_.size() >= kFew;
+  const double most_errs = care == Care::kAll && is_usual_known
+                               ? std::max(most_too_slow_, std::exp(kFew * spread_))
+                               : most_too_slow_;
   for (int alike = 0; alike <= kRespects; ++alike) {
     const auto at = static_cast<size_t>(alike);
     const double doubt = 1 - trust(alike);
     usual[at] = is_usual_known ? std::exp(doubt * usual_log_) : 1;
-    errs[at] = std::pow(most_too_slow_, std::min(1.0, 2 * doubt));
+    errs[at] = std::pow(most_errs, std::min(1.0, 2 * doubt));
   }
   for (const size_t w : waiting_) {
     Waiting& waiting = all_[w];

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "tessera/base/memory_text.h"
@@ -229,12 +231,6 @@ Result<Draft> first_draft(const FitQuestion& question) {
   return draft;
 }
 
-double most_needed(const Simulation& simulation) {
-  double most = 0;
-  for (const RankResult& role : simulation.roles) most = std::max(most, role.memory.high);
-  return most;
-}
-
 // Makes the draft's plan from its call, after the call has changed. Without a call does nothing.
 Status emit(Draft& draft, const Graph& forward) {
   if (!draft.call) return {};
@@ -243,20 +239,116 @@ Status emit(Draft& draft, const Graph& forward) {
   return {};
 }
 
-Result<Remedy> try_draft(const Draft& draft, const FitQuestion& question, Compiler& compiler) {
-  TESSERA_TRY(const auto lowering,
-              compiler.lower(question.forward, draft.plan, for_price(question.optimizer)));
-  TESSERA_TRY(const Simulation simulation,
-              simulate(*lowering, *question.cluster, question.options));
-  Remedy remedy;
-  remedy.changes = draft.changes;
-  remedy.is_call = draft.call.has_value();
-  remedy.plan = remedy.is_call ? to_string(*draft.call) : to_toml(draft.plan);
-  remedy.step_time_s = simulation.step_time_s;
-  remedy.need_bytes = static_cast<int64_t>(std::ceil(most_needed(simulation)));
-  remedy.fits = !find_shortage(simulation, *question.cluster);
-  return remedy;
-}
+// A draft's plan, lowered.
+struct LoweredDraft {
+  std::shared_ptr<const Lowering> lowering;
+  std::unique_ptr<Simulator> simulator;
+};
+
+// Looks at drafts: whether they fit, and how long the step takes of those that do.
+class Trials {
+ public:
+  // Plans are tried with `quick`; play_again() gives the answer for the question's own options.
+  explicit Trials(const FitQuestion& question)
+      : question_(question), quick_(question.options), tight_rank_(question.tight_rank) {
+    quick_.memory_details = quick_.critical_path = quick_.events = false;
+  }
+
+  // Says what is known of the draft. It is not played if it does not fit or if its step takes at
+  // least `limit_s`.
+  Result<Remedy> look_at(const Draft& draft, double limit_s) {
+    TESSERA_TRY(lowered_, lower(draft));
+    Remedy out = remedy_of(draft);
+    TESSERA_TRY(const bool too_large, is_too_large(out));
+    if (too_large) return out;
+    TESSERA_TRY_VOID(look_at_all_ranks(out));
+    if (!out.fits) return out;
+    TESSERA_TRY(const double least, lowered_.simulator->least_step_s(cluster(), quick_));
+    if (least >= limit_s) return out;
+    TESSERA_TRY(const Simulation simulation, lowered_.simulator->run(cluster(), quick_));
+    out.step_time_s = simulation.step_time_s;
+    return out;
+  }
+  // Keeps the lowered plan of the last draft for play_again().
+  void keep() { kept_ = std::move(lowered_); }
+  Result<Remedy> play_again(Remedy remedy) {
+    SimulateOptions options = question_.options;
+    options.memory_details = options.events = false;
+    TESSERA_TRY(const Simulation simulation, kept_.simulator->run(cluster(), options));
+    remedy.step_time_s = simulation.step_time_s;
+    return remedy;
+  }
+
+  // Returns the index of the draft that needs the least memory, of equal ones the first.
+  // `remedies[i]` is what look_at() said of the drafts; the memory that they need is completed as
+  // far as the answer depends on it.
+  std::optional<size_t> smallest(const std::vector<Draft>& drafts, std::span<Remedy> remedies) {
+    std::vector<bool> complete(drafts.size(), false);
+    while (true) {
+      const auto least = std::ranges::min_element(remedies, {}, &Remedy::need_bytes);
+      if (least == remedies.end()) return std::nullopt;
+      const auto i = static_cast<size_t>(least - remedies.begin());
+      if (complete[i]) return i;
+      complete[i] = true;
+      auto whole = lower(drafts[i]);
+      if (!whole) continue;
+      lowered_ = std::move(*whole);
+      if (!look_at_all_ranks(*least)) continue;
+    }
+  }
+
+ private:
+  const Cluster& cluster() const { return *question_.cluster; }
+  Compiler& compiler() {
+    return question_.compiler != nullptr ? *question_.compiler : own_compiler_;
+  }
+
+  Result<LoweredDraft> lower(const Draft& draft) {
+    LoweredDraft out;
+    TESSERA_TRY(out.lowering,
+                compiler().lower(question_.forward, draft.plan, for_price(question_.optimizer)));
+    out.simulator = std::make_unique<Simulator>(*out.lowering);
+    return out;
+  }
+
+  static Remedy remedy_of(const Draft& draft) {
+    Remedy out;
+    out.changes = draft.changes;
+    out.is_call = draft.call.has_value();
+    out.plan = out.is_call ? to_string(*draft.call) : to_toml(draft.plan);
+    return out;
+  }
+
+  // Returns whether the rank that lacked the most memory in an earlier draft lacks memory.
+  Result<bool> is_too_large(Remedy& remedy) {
+    if (!tight_rank_) return false;
+    TESSERA_TRY(const auto memory, lowered_.simulator->memory_of(*tight_rank_, cluster(), quick_));
+    if (!memory) return false;
+    remedy.need_bytes = static_cast<int64_t>(std::ceil(memory->high));
+    const RankDevices& devices =
+        question_.options.devices ? *question_.options.devices : lowered_.lowering->plan().devices;
+    const int64_t capacity = cluster().type_of(devices.device_of(*tight_rank_)).device.memory_bytes;
+    return capacity > 0 && remedy.need_bytes > capacity;
+  }
+
+  Status look_at_all_ranks(Remedy& remedy) {
+    Simulation unplayed;
+    TESSERA_TRY(unplayed.roles, lowered_.simulator->memory(cluster(), quick_));
+    double most = 0;
+    for (const RankResult& role : unplayed.roles) most = std::max(most, role.memory.high);
+    remedy.need_bytes = static_cast<int64_t>(std::ceil(most));
+    const std::optional<Shortage> shortage = find_shortage(unplayed, cluster());
+    if (shortage) tight_rank_ = shortage->rank;
+    remedy.fits = !shortage;
+    return {};
+  }
+
+  const FitQuestion& question_;
+  SimulateOptions quick_;
+  Compiler own_compiler_;
+  LoweredDraft lowered_, kept_;
+  std::optional<int> tight_rank_;
+};
 
 }  // namespace
 
@@ -286,17 +378,14 @@ std::optional<Room> find_room(const Simulation& simulation, const Cluster& clust
 Result<FitAdvice> find_remedies(const FitQuestion& question) {
   constexpr int kMostRounds = 4;
   FitAdvice advice;
-  Compiler compiler;
   TESSERA_TRY(Draft base, first_draft(question));
-  FitQuestion quick = question;
-  quick.options.memory_details = quick.options.critical_path = quick.options.events = false;
+  Trials trials(question);
   std::set<std::string> known = {to_toml(base.plan)};
-  std::optional<Draft> best;
   const auto is_over = [&] {
     return advice.tried.size() + advice.refused >= question.most_evaluations;
   };
-  for (int round = 0; round < kMostRounds && !best && !advice.cut_short; ++round) {
-    std::optional<std::pair<int64_t, Draft>> smallest;
+  for (int round = 0; round < kMostRounds && !advice.best && !advice.cut_short; ++round) {
+    std::vector<Draft> drafts;  // of this round
     for (const Edit& edit : edits_for(*question.forward, base)) {
       Draft draft = base;
       if (!edit.apply(draft)) continue;
@@ -311,26 +400,27 @@ Result<FitAdvice> find_remedies(const FitQuestion& question) {
       if (draft.plan.ranks() > question.cluster->devices()) continue;
       if (!known.insert(to_toml(draft.plan)).second) continue;
       draft.changes.push_back(edit.name);
-      const auto remedy = advice.broken.run([&] { return try_draft(draft, quick, compiler); });
+      const double limit_s = advice.best ? *advice.tried[*advice.best].step_time_s
+                                         : std::numeric_limits<double>::infinity();
+      const auto remedy = advice.broken.run([&] { return trials.look_at(draft, limit_s); });
       if (!remedy) {
         ++advice.refused;
         continue;
       }
-      if (!smallest || remedy->need_bytes < smallest->first)
-        smallest.emplace(remedy->need_bytes, draft);
       advice.tried.push_back(*remedy);
-      const bool better =
-          !advice.best || remedy->step_time_s < advice.tried[*advice.best].step_time_s;
-      if (!remedy->fits || !better) continue;
+      drafts.push_back(std::move(draft));
+      if (!remedy->step_time_s || *remedy->step_time_s >= limit_s) continue;
       advice.best = advice.tried.size() - 1;
-      best = std::move(draft);
+      trials.keep();
     }
+    if (advice.best) break;
+    const auto smallest = trials.smallest(drafts, std::span(advice.tried).last(drafts.size()));
     if (!smallest) break;
-    base = std::move(smallest->second);
+    base = std::move(drafts[*smallest]);
   }
-  if (best) {
-    TESSERA_TRY(advice.tried[*advice.best],
-                advice.broken.run([&] { return try_draft(*best, question, compiler); }));
+  if (advice.best) {
+    Remedy& best = advice.tried[*advice.best];
+    TESSERA_TRY(best, advice.broken.run([&] { return trials.play_again(best); }));
   }
   return advice;
 }
@@ -374,7 +464,7 @@ std::string fit_text(const Shortage& shortage, const FitAdvice& advice, double s
     return out + fmt::format("no change of the plan that was tried makes it fit ({})\n", tried);
   const Remedy& best = advice.tried[*advice.best];
   out += fmt::format("cheapest change that fits: {} (step {:.4g} s instead of {:.4g} s, {}; {})\n",
-                     join(best.changes, ", "), best.step_time_s, step_time_s,
+                     join(best.changes, ", "), *best.step_time_s, step_time_s,
                      memory_text(static_cast<double>(best.need_bytes)), tried);
   return out + (best.is_call ? fmt::format("  --plan '{}'\n", best.plan)
                              : fmt::format("as a plan file:\n{}", best.plan));

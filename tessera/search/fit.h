@@ -43,12 +43,16 @@ struct Remedy {
   std::vector<std::string> changes;  // "recompute=full", "optimizer state on the host"
   std::string plan;                  // the changed plan: a recipe call, or the text of a plan
   bool is_call = true;
-  double step_time_s = 0;
-  int64_t need_bytes = 0;  // the largest upper bound of a rank
+  // Unset if the plan was not played, because it does not fit or cannot be faster than an earlier
+  // change that fits.
+  std::optional<double> step_time_s;
+  // The largest upper bound of a rank. If the plan does not fit, perhaps that of one rank that is
+  // enough to know it.
+  int64_t need_bytes = 0;
   bool fits = false;
 };
 struct FitAdvice {
-  // Changes whose plans were lowered and simulated, in the order in which they were tried.
+  // Changes whose plans were lowered, in the order in which they were tried.
   std::vector<Remedy> tried;
   // Index in `tried` of the fastest change that fits; of equally fast ones the first.
   std::optional<size_t> best;
@@ -70,6 +74,8 @@ struct FitQuestion {
   // The most plans that are tried, refused ones included. The limit is a number of plans and not a
   // time, so that the answer does not depend on the machine on which it is computed.
   size_t most_evaluations = kMostEvaluations;
+  Compiler* compiler = nullptr;        // which has compiled the plan already; null: none has
+  std::optional<int> tight_rank = {};  // the rank that lacks the most memory, if it is known
 };
 // Tries changes of the plan one by one. If no single change is enough, keeps the change that
 // saves the most memory and tries all others in addition to it, for up to four turns. Changes
@@ -81,8 +87,10 @@ struct FitQuestion {
 // plan, because the plan has the change already or an earlier change gave the same plan, does
 // not count as an evaluation.
 //
-// Evaluations do not compute the critical path. The best plan is simulated once more to get it.
-// Equal questions have equal answers.
+// A plan is played only if it fits and if its busiest rank is done before the fastest step so far
+// ends. To see that a plan does not fit, one rank is often enough: the one that lacked the most
+// memory before. Evaluations do not compute the critical path. The best plan is simulated once more
+// to get it. Equal questions have equal answers.
 Result<FitAdvice> find_remedies(const FitQuestion& question);
 
 // Returns the bytes that are live at the peak, summed for each kind of buffer ("activation"), the

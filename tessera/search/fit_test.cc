@@ -36,6 +36,14 @@ class Fit : public testing::Test {
     EXPECT_TRUE(simulation.has_value()) << (simulation ? "" : simulation.error().message);
     return *simulation;
   }
+  Simulation play_any(const Remedy& remedy) const {  // plays the plan that it names
+    const auto plan =
+        remedy.is_call ? load_plan(remedy.plan, *model_) : parse_plan(remedy.plan, "remedy.toml");
+    EXPECT_TRUE(plan.has_value()) << remedy.plan;
+    const auto simulation = simulate_plan(*plan);
+    EXPECT_TRUE(simulation.has_value()) << remedy.plan;
+    return *simulation;
+  }
   void give_memory(int64_t bytes) { cluster_.parts[0].type.device.memory_bytes = bytes; }
   static int64_t need(const Simulation& simulation) {
     double most = 0;
@@ -78,7 +86,9 @@ TEST_F(Fit, names_the_fastest_change_that_fits) {
   EXPECT_EQ(again.step_time_s, best.step_time_s);
   EXPECT_EQ(need(again), best.need_bytes);
   for (const Remedy& remedy : advice->tried) {
-    EXPECT_TRUE(!remedy.fits || remedy.step_time_s >= best.step_time_s);
+    EXPECT_TRUE(!remedy.step_time_s || *remedy.step_time_s >= *best.step_time_s);
+    const Simulation tried = play_any(remedy);
+    EXPECT_TRUE(!remedy.fits || tried.step_time_s >= *best.step_time_s) << remedy.plan;
   }
   const std::string text = fit_text(*shortage, *advice, simulation.step_time_s);
   EXPECT_NE(text.find(best.plan), std::string::npos) << text;
@@ -110,17 +120,13 @@ TEST_F(Fit, every_change_that_is_named_was_played) {
   ASSERT_TRUE(advice && advice->best);
   EXPECT_GE(advice->tried.size(), 8U);
   for (const Remedy& remedy : advice->tried) {
-    Plan changed;
-    if (remedy.is_call) {
-      changed = *load_plan(remedy.plan, *model_);
-    } else {
-      changed = *parse_plan(remedy.plan, "remedy.toml");
-    }
-    const auto again = simulate_plan(changed);
-    ASSERT_TRUE(again) << remedy.plan;
-    EXPECT_EQ(need(*again), remedy.need_bytes) << remedy.plan;
-    EXPECT_EQ(!find_shortage(*again, cluster_).has_value(), remedy.fits) << remedy.plan;
-    EXPECT_NEAR(again->step_time_s, remedy.step_time_s, 1e-3 * remedy.step_time_s) << remedy.plan;
+    const Simulation again = play_any(remedy);
+    EXPECT_EQ(!find_shortage(again, cluster_).has_value(), remedy.fits) << remedy.plan;
+    EXPECT_GE(need(again), remedy.need_bytes) << remedy.plan;
+    if (!remedy.fits) continue;
+    EXPECT_EQ(need(again), remedy.need_bytes) << remedy.plan;
+    if (!remedy.step_time_s) continue;
+    EXPECT_NEAR(again.step_time_s, *remedy.step_time_s, 1e-3 * again.step_time_s) << remedy.plan;
   }
 }
 

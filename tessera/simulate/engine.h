@@ -25,6 +25,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -77,6 +78,10 @@ struct Item {
   // keeps a core busy.
   int32_t members = 0;
 };
+
+// Returns whether item i is a collective in which only its player takes part and the next item is
+// the wait for it, at which the host does not wait.
+bool is_waited_for_at_once(std::span<const Item> items, size_t i);
 
 // Items of one block in program order.
 struct Block {
@@ -133,8 +138,7 @@ struct Play {
   std::vector<double> pools;        // cores of each pool: more ranks at work slow each other down
   Rules rules;
   // Rounds of the schedules (rounds.h). Rounds that repeat exactly are counted instead of played.
-  // All rounds are played if this is null or empty, or if jitter, events or the critical path are
-  // asked for.
+  // All rounds are played if this is null or empty, or if jitter or events are asked for.
   std::shared_ptr<const std::vector<Rounds>> rounds;
 };
 
@@ -152,6 +156,10 @@ struct PathPart {
   Spent what = Spent::kCompute;
   int32_t label = 0;
   double start_s = 0, end_s = 0;
+  // How often the part occurs, because rounds that repeat were counted, and how long after the
+  // start of one occurrence the next one starts. Start and end are those of the first occurrence.
+  int64_t times = 1;
+  double period_s = 0;
 };
 struct Outcome {
   double end_s = 0;

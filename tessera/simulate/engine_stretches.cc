@@ -4,7 +4,7 @@
 // the head, is finished by itself, and the items after it go on as a new stretch.
 #include <algorithm>
 
-#include "tessera/simulate/engine_state.h"
+#include "tessera/simulate/engine_steps.h"
 
 namespace tessera::engine {
 namespace {
@@ -71,13 +71,6 @@ Beside Engine::beside_of(int32_t p) {
   return any ? Beside::kMessages : Beside::kNothing;
 }
 
-double Engine::head_rate(int32_t p) {
-  const Actor& a = actor(p);
-  const RunItems& of_run = run_items(a.run_items);
-  const Item& head = of_run.items[static_cast<size_t>(a.stretch.head)];
-  return head.kind == ItemKind::kCompute ? 1 / of_run.slowed(a.stretch.manner.beside) : 1;
-}
-
 // Begins a stretch at the current item, if the item begins one of at least two items and no
 // transfer other than messages moves at the player. Returns false if it does not begin a stretch.
 bool Engine::begin_stretch(int32_t p) {
@@ -85,7 +78,7 @@ bool Engine::begin_stretch(int32_t p) {
   if (a.loud > 0) return false;
   const RunItems& of_run = run_items(a.run_items);
   const Beside beside = beside_of(p);
-  const double d = std::max(a.d, now_);
+  const double d = std::max(a.d, scene_.now);
   const auto at = static_cast<size_t>(a.at);
   if (of_run.items[at].kind == ItemKind::kWait) return false;
   const Manner manner = manner_of(p, beside, a.at, a.h, d);
@@ -100,7 +93,7 @@ bool Engine::begin_stretch(int32_t p) {
 Manner Engine::manner_of(int32_t p, Beside beside, int32_t from, double h, double d) {
   const RunItems& of_run = run_items(actor(p).run_items);
   const Manner plain{beside, false}, rigid{beside, true};
-  if (path_ || of_run.bundles().empty()) return plain;
+  if (scene_.history || of_run.bundles().empty()) return plain;
   const Suffix& further = of_run.of(rigid)[static_cast<size_t>(from)];
   const bool can = actor(p).issued == 0 && !in_bundle(of_run, from) &&
                    further.end > of_run.of(plain)[static_cast<size_t>(from)].end &&
@@ -127,7 +120,7 @@ void Engine::finish_stretch(int32_t p) {
   finish_head(p);
   a.h = a.stretch.h +
         run_items(a.run_items).of(a.stretch.manner)[static_cast<size_t>(a.stretch.from)].host;
-  count_stretch(p, a.stretch.to, now_);
+  count_stretch(p, a.stretch.to, scene_.now);
   a.at = a.stretch.to;
   a.state = State::kReady;
 }
@@ -139,7 +132,7 @@ void Engine::finish_head(int32_t p) {
   const Item& item = run_items(a.run_items).items[static_cast<size_t>(a.stretch.head)];
   a.stretch.head = -1;
   const double time = a.stretch.d - a.stretch.head_start;
-  PlayerResult& result = results_[static_cast<size_t>(p)];
+  PlayerResult& result = scene_.result(p);
   result.busy_s[static_cast<size_t>(item.lane)] += time;
   spend(p, a.stretch.d, item.spent, item.label);
   if (item.account < 0) return;
@@ -154,17 +147,15 @@ void Engine::count_stretch(int32_t p, int32_t to, double end) {
   const Stretch& stretch = a.stretch;
   if (to == stretch.from) return;
   const std::vector<Suffix>& suffixes = run_items(a.run_items).of(stretch.manner);
-  std::vector<int64_t>& played = stretches_of(a.run_items, stretch.manner);
-  ++played[static_cast<size_t>(stretch.from)];
-  --played[static_cast<size_t>(to)];
-  if (watched_ >= 0) played_stretches_.push_back({a.run_items, stretch.from, to, stretch.manner});
+  const PlayedStretch played{a.run_items, stretch.from, to, stretch.manner};
+  scene_.stretches.add(played);
+  rounds_.stretch_ends(played);
   const double device =
       suffixes[static_cast<size_t>(stretch.from)].device - suffixes[static_cast<size_t>(to)].device;
-  results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(Spent::kHost)] +=
-      std::max(0.0, end - a.d - device);
-  if (path_) {
-    a.spans.push_back({a.d, end, Spent::kCompute, 0, -1, a.run_items, stretch.from, to, stretch.h,
-                       stretch.d, stretch.manner.beside});
+  result(p).spent_s[static_cast<size_t>(Spent::kHost)] += std::max(0.0, end - a.d - device);
+  if (scene_.history) {
+    scene_.history->add(p, {a.d, end, Spent::kCompute, 0, -1, a.run_items, stretch.from, to,
+                            stretch.h, stretch.d, stretch.manner.beside});
   }
   a.d = std::max(a.d, end);
 }
@@ -174,14 +165,14 @@ void Engine::count_stretch(int32_t p, int32_t to, double end) {
 Engine::CutOff Engine::cut_stretch(int32_t p) {
   Actor& a = actor(p);
   Stretch& stretch = a.stretch;
-  if (stretch.head >= 0 && stretch.d > now_) {
-    stretch.head_left -= (now_ - stretch.head_updated) * head_rate(p);
-    stretch.head_updated = now_;
+  if (stretch.head >= 0 && stretch.d > scene_.now) {
+    stretch.head_left -= (scene_.now - stretch.head_updated) * scene_.head_rate(p);
+    stretch.head_updated = scene_.now;
     return CutOff::kAtWork;
   }
   finish_head(p);
   const RunItems& of_run = run_items(a.run_items);
-  const Cut cut = cut_at(stretch, of_run, now_);
+  const Cut cut = cut_at(stretch, of_run, scene_.now);
   if (cut.item == stretch.to) return CutOff::kEnds;
   if (stretch.manner.rigid && in_bundle(of_run, cut.item)) {
     leave_in_bundle(p, *of_run.bundle(static_cast<size_t>(cut.item)));
@@ -192,12 +183,12 @@ Engine::CutOff Engine::cut_stretch(int32_t p) {
   stretch.from = cut.item;
   stretch.h = cut.h;
   stretch.d = cut.d;
-  if (cut.start > now_) return CutOff::kWaits;
+  if (cut.start > scene_.now) return CutOff::kWaits;
   spend(p, cut.start, Spent::kHost, item.label);
   stretch.head = cut.item;
   stretch.head_start = cut.start;
-  stretch.head_updated = now_;
-  stretch.head_left = device_time(item) - (now_ - cut.start) * head_rate(p);
+  stretch.head_updated = scene_.now;
+  stretch.head_left = device_time(item) - (scene_.now - cut.start) * scene_.head_rate(p);
   stretch.from = cut.item + 1;
   stretch.h = cut.h + item.host_s;
   return CutOff::kAtWork;
@@ -214,17 +205,17 @@ void Engine::leave_stretch(int32_t p) {
     a.at = stretch.from;
     a.state = State::kReady;
     a.host_bound = std::max(a.host_bound, a.h + item.host_s + item.launch_s);
-    return schedule_step(p, std::max(now_, a.h + item.host_s + item.launch_s));
+    return schedule_step(p, std::max(scene_.now, a.h + item.host_s + item.launch_s));
   }
   const Item& item = run_items(a.run_items).items[static_cast<size_t>(stretch.head)];
   a.at = stretch.head;
   if (item.kind == ItemKind::kCompute) {
     a.state = State::kComputing;
     a.started = stretch.head_start;
-    a.updated = now_;
+    a.updated = scene_.now;
     a.left = std::max(0.0, stretch.head_left);
     a.rate = compute_rate(p);
-    return schedule_step(p, now_ + a.left / a.rate);
+    return schedule_step(p, scene_.now + a.left / a.rate);
   }
   // The head is a collective in which only this player takes part, and it is under way. Its wait
   // follows.
@@ -264,7 +255,7 @@ void Engine::change_rate(int32_t p) {
   const bool kernel = head.kind == ItemKind::kCompute;
   if (!kernel && head.use.nic > 0) return leave_stretch(p);
   const double left = std::max(0.0, stretch.head_left);
-  const double end = now_ + left * (kernel ? of_run.slowed(beside) : 1);
+  const double end = scene_.now + left * (kernel ? of_run.slowed(beside) : 1);
   play_stretch(p, manner_of(p, beside, stretch.from, stretch.h, end), stretch.from, stretch.h, end);
 }
 
@@ -278,7 +269,7 @@ void Engine::leave_in_bundle(int32_t p, const Bundle& bundle) {
   const Suffix& whole = suffixes[static_cast<size_t>(a.stretch.from)];
   const double start =
       a.stretch.d + whole.device - suffixes[static_cast<size_t>(bundle.issue)].device;
-  const InBundle now = play_bundle(of_run, bundle, beside, std::max(0.0, now_ - start));
+  const InBundle now = play_bundle(of_run, bundle, beside, std::max(0.0, scene_.now - start));
   a.h = a.stretch.h + whole.host - suffixes[static_cast<size_t>(now.item)].host;
   count_stretch(p, bundle.issue, start);
   spend(p, start, Spent::kHost, of_run.items[static_cast<size_t>(bundle.issue)].label);
@@ -286,8 +277,7 @@ void Engine::leave_in_bundle(int32_t p, const Bundle& bundle) {
   for (int32_t k = bundle.issue + 1; k < now.item; ++k) {
     const auto i = static_cast<size_t>(k);
     if (only_host(of_run.items[i])) continue;
-    results_[static_cast<size_t>(p)].busy_s[static_cast<size_t>(of_run.items[i].lane)] +=
-        started[i + 1] - started[i];
+    result(p).busy_s[static_cast<size_t>(of_run.items[i].lane)] += started[i + 1] - started[i];
     spend(p, start + started[i + 1], of_run.items[i].spent, of_run.items[i].label);
   }
   a.at = now.item;
@@ -295,7 +285,7 @@ void Engine::leave_in_bundle(int32_t p, const Bundle& bundle) {
     a.state = State::kComputing;
     a.h += of_run.items[static_cast<size_t>(now.item)].host_s;
     a.started = start + started[static_cast<size_t>(now.item)];
-    a.updated = now_;
+    a.updated = scene_.now;
     a.left = now.left;
     a.rate = compute_rate(p);
   } else {
@@ -304,10 +294,10 @@ void Engine::leave_in_bundle(int32_t p, const Bundle& bundle) {
   take_over(p, bundle, now, start);
   if (a.state == State::kComputing) {
     a.rate = compute_rate(p);
-    return schedule_step(p, now_ + a.left / a.rate);
+    return schedule_step(p, scene_.now + a.left / a.rate);
   }
   const int32_t s = slot_of(p, of_run.items[static_cast<size_t>(bundle.issue)]);
-  if (slot(p, s).done) return schedule_step(p, now_);  // it ends now
+  if (slot(p, s).done) return schedule_step(p, scene_.now);  // it ends now
   a.state = State::kWaiting;
   a.slot = s;
 }
@@ -318,7 +308,7 @@ void Engine::leave_in_bundle(int32_t p, const Bundle& bundle) {
 void Engine::take_over(int32_t p, const Bundle& bundle, const InBundle& now, double start) {
   const Item& item = run_items(actor(p).run_items).items[static_cast<size_t>(bundle.issue)];
   if (now.latency_left == 0 && now.collective_left == 0) {
-    PlayerResult& result = results_[static_cast<size_t>(p)];
+    PlayerResult& result = scene_.result(p);
     result.busy_s[static_cast<size_t>(item.lane)] += now.collective_end;
     if (item.account >= 0) {
       result.accounts[static_cast<size_t>(item.account)].busy_s += now.collective_end;
@@ -329,56 +319,8 @@ void Engine::take_over(int32_t p, const Bundle& bundle, const InBundle& now, dou
   Transfer& moving = transfer(join_underway(p, item, start));
   if (now.latency_left > 0) return;
   moving.left = now.collective_left;
-  moving.updated = now_;
-  schedule_transfer(slot(p, slot_of(p, item)).transfer, now_ + moving.left / moving.rate);
-}
-
-// ---- the results of stretches
-
-std::vector<int64_t>& Engine::stretches_of(int32_t index, Manner manner) {
-  const auto i = static_cast<size_t>(index);
-  if (i >= stretches_.size()) stretches_.resize(i + 1);
-  std::vector<int64_t>& played = stretches_[i][manner.index()];
-  if (played.empty()) played.assign(run_items(index).items.size() + 1, 0);
-  return played;
-}
-
-void Engine::account_stretches(int32_t index, Manner manner, PlayerResult& result) {
-  if (static_cast<size_t>(index) >= stretches_.size()) return;
-  const std::vector<int64_t>& played = stretches_[static_cast<size_t>(index)][manner.index()];
-  if (played.empty()) return;
-  const RunItems& of_run = run_items(index);
-  const auto b = static_cast<size_t>(manner.beside);
-  int64_t count = 0;
-  for (size_t i = 0; i < of_run.items.size(); ++i) {
-    count += played[i];
-    const Item& item = of_run.items[i];
-    if (count == 0 || only_host(item)) continue;
-    const auto times = static_cast<double>(count);
-    double busy = device_time(item, of_run, manner.beside), spent = busy;
-    if (const Bundle* bundle = manner.rigid ? of_run.bundle(i) : nullptr) {
-      const auto& started = of_run.started(manner.beside);
-      const bool issue = bundle->issue == static_cast<int32_t>(i);
-      busy = issue ? bundle->collective[b] : started[i + 1] - started[i];
-      spent = issue ? bundle->total[b] - started[static_cast<size_t>(bundle->wait)] : busy;
-    }
-    result.spent_s[static_cast<size_t>(item.spent)] += times * spent;
-    result.busy_s[static_cast<size_t>(item.lane)] += times * busy;
-    if (item.account < 0) continue;
-    Account& account = result.accounts[static_cast<size_t>(item.account)];
-    account.busy_s += times * busy;
-    account.exposed_s += times * spent;
-  }
-}
-
-void Engine::account_stretches() {
-  for (int32_t index = 0; index < run_items_.size(); ++index) {
-    for (const Beside beside : {Beside::kNothing, Beside::kMessages}) {
-      PlayerResult& result = results_[static_cast<size_t>(run_items(index).player)];
-      account_stretches(index, {beside, false}, result);
-      account_stretches(index, {beside, true}, result);
-    }
-  }
+  moving.updated = scene_.now;
+  schedule_transfer(slot(p, slot_of(p, item)).transfer, scene_.now + moving.left / moving.rate);
 }
 
 }  // namespace tessera::engine

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "tessera/base/check.h"
-#include "tessera/simulate/engine_state.h"
+#include "tessera/simulate/engine_steps.h"
 
 namespace tessera::engine {
 namespace {
@@ -23,25 +23,26 @@ bool is_loud(const Item& item) { return item.kind == ItemKind::kIssue || item.us
 }  // namespace
 
 void Engine::schedule_transfer(int32_t t, double time) {
-  agenda_.set(static_cast<int32_t>(actors_.size()) + t, time, order_++);
+  scene_.agenda.set(static_cast<int32_t>(scene_.actors.size()) + t, time, scene_.order++);
 }
 
 // Returns the transfer in which the item takes part, and makes it if no other player has come yet.
 int32_t Engine::transfer_of(int32_t p, const Item& item, int64_t micro_batch) {
   const auto make = [&] {
-    Transfer& fresh = transfers_.add();
+    Transfer& fresh = scene_.transfers.add();
     fresh.item = &item;
     fresh.micro_batch = micro_batch;
-    if (watched_ >= 0) open_.push_back(static_cast<int32_t>(transfers_.size()) - 1);
-    return static_cast<int32_t>(transfers_.size()) - 1;
+    const auto number = static_cast<int32_t>(scene_.transfers.size()) - 1;
+    rounds_.transfer_begins(number);
+    return number;
   };
   if (item.match < 0) return make();
   const bool message = item.kind != ItemKind::kIssue;
   const auto ordinal =
       static_cast<size_t>(message ? micro_batch : int64_t{actor(p).came[item.match]++});
   const auto match = static_cast<size_t>(item.match);
-  if (meeting_.size() <= match) meeting_.resize(match + 1);
-  std::vector<int32_t>& here = meeting_[match];
+  if (scene_.meeting.size() <= match) scene_.meeting.resize(match + 1);
+  std::vector<int32_t>& here = scene_.meeting[match];
   if (here.size() <= ordinal) here.resize(ordinal + 1, -1);
   if (here[ordinal] < 0) here[ordinal] = make();
   Transfer& found = transfer(here[ordinal]);
@@ -55,7 +56,7 @@ void Engine::join(int32_t p, const Item& item) {
   const int32_t s = slot_of(p, item);
   transfer(t).parts.push_back({p, s, &item, run_items(actor(p).run_items).ref, false, -1});
   transfer(t).last = p;
-  transfer(t).ready = now_;
+  transfer(t).ready = scene_.now;
   slot(p, s) = {t, false};
   ++actor(p).outstanding;
   if (item.kind == ItemKind::kIssue) ++actor(p).issued;
@@ -94,13 +95,13 @@ int32_t Engine::join_underway(int32_t p, const Item& item, double start_s) {
   if (is_loud(item)) ++a.loud;
   a.queues[static_cast<size_t>(item.stream)].push_back(t);
   moving.phase = Phase::kLatency;
-  if (start_s + item.latency_s > now_) {
+  if (start_s + item.latency_s > scene_.now) {
     schedule_transfer(t, start_s + item.latency_s);
     return t;
   }
   begin_flow(t);
-  moving.left = start_s + device_time(item) - now_;
-  schedule_transfer(t, now_ + moving.left / moving.rate);
+  moving.left = start_s + device_time(item) - scene_.now;
+  schedule_transfer(t, scene_.now + moving.left / moving.rate);
   return t;
 }
 
@@ -109,9 +110,7 @@ int32_t Engine::join_underway(int32_t p, const Item& item, double start_s) {
 void Engine::post(int32_t p, const Item& item, int64_t micro_batch, BlockRef block) {
   const int32_t t = transfer_of(p, item, micro_batch);
   Transfer& message = transfer(t);
-  const auto handle = static_cast<size_t>(item.handle);
-  int32_t s = first_slot(p, item.handle);
-  if (player(p).handles[handle].each_micro_batch) s += static_cast<int32_t>(micro_batch);
+  const int32_t s = scene_.slots.at(p, item.handle, micro_batch);
   message.parts.push_back({p, s, &item, block, false, -1});
   const bool first = !message.posted;
   message.posted = true;
@@ -155,7 +154,7 @@ void Engine::try_start(int32_t t) {
 void Engine::start(int32_t t) {
   Transfer& starting = transfer(t);
   starting.phase = Phase::kLatency;
-  starting.start = now_;
+  starting.start = scene_.now;
   double latency = 0;
   for (const Part& part : starting.parts) {
     latency = std::max(latency, part.item->latency_s);
@@ -163,7 +162,7 @@ void Engine::start(int32_t t) {
     ++actor(part.player).loud;
     interrupt(part.player);
   }
-  schedule_transfer(t, now_ + latency);
+  schedule_transfer(t, scene_.now + latency);
   if (starting.item->members == 0) return;
   for (size_t i = 0; i < transfer(t).parts.size(); ++i) {
     const Player& member = player(transfer(t).parts[i].player);
@@ -182,7 +181,7 @@ void Engine::begin_flow(int32_t t) {
   moving.phase = Phase::kTransfer;
   moving.left = 0;
   for (const Part& part : moving.parts) moving.left = std::max(moving.left, part.item->work_s);
-  moving.updated = now_;
+  moving.updated = scene_.now;
   moving.rate = 0;
   for (const Part& part : moving.parts) actor(part.player).active.push_back(t);
   for (size_t i = 0; i < moving.parts.size(); ++i) {
@@ -194,7 +193,7 @@ void Engine::begin_flow(int32_t t) {
 void Engine::finish_transfer(int32_t t) {
   Transfer& done = transfer(t);
   done.phase = Phase::kDone;
-  done.end = now_;
+  done.end = scene_.now;
   for (const Part& part : done.parts) {
     Actor& a = actor(part.player);
     slot(part.player, part.slot) = {t, true};
@@ -215,7 +214,7 @@ void Engine::finish_transfer(int32_t t) {
     update_compute(part.player);
     Actor& a = actor(part.player);
     if (a.state == State::kWaiting && a.slot == part.slot) resume(part.player, t);
-    if (a.state == State::kDraining && a.outstanding == 0) schedule_step(part.player, now_);
+    if (a.state == State::kDraining && a.outstanding == 0) schedule_step(part.player, scene_.now);
   }
   for (size_t i = 0; i < transfer(t).parts.size(); ++i) {
     const Part part = transfer(t).parts[i];
@@ -232,16 +231,16 @@ void Engine::finish_transfer(int32_t t) {
 
 void Engine::count_part(int32_t t, const Part& part) {
   const Transfer& done = transfer(t);
-  PlayerResult& result = results_[static_cast<size_t>(part.player)];
+  PlayerResult& result = scene_.result(part.player);
   const double busy = done.end - done.start;
   if (part.queued) result.busy_s[static_cast<size_t>(part.item->lane)] += busy;
   if (part.item->account >= 0) {
     result.accounts[static_cast<size_t>(part.item->account)].busy_s += busy;
   }
-  if (play_.rules.events) {
-    trace_.push_back({player(part.player).rank, part.item->lane, part.item->stream, part.block,
-                      part.item->instruction, done.micro_batch, done.start, done.end,
-                      part.item->label, -1, part.item->bytes, t});
+  if (scene_.play.rules.events) {
+    scene_.trace.push_back({player(part.player).rank, part.item->lane, part.item->stream,
+                            part.block, part.item->instruction, done.micro_batch, done.start,
+                            done.end, part.item->label, -1, part.item->bytes, t});
   }
 }
 
@@ -249,10 +248,10 @@ void Engine::count_part(int32_t t, const Part& part) {
 
 double Engine::compute_rate(int32_t p) const {
   double slowdown = 1;
-  for (const int32_t t : actors_[static_cast<size_t>(p)].active) {
-    const LinkUse& use = transfers_[static_cast<size_t>(t)].item->use;
-    if (use.inner > 0) slowdown = std::max(slowdown, play_.rules.inner_slowdown);
-    if (use.nic > 0) slowdown = std::max(slowdown, play_.rules.nic_slowdown);
+  for (const int32_t t : scene_.actors[static_cast<size_t>(p)].active) {
+    const LinkUse& use = scene_.transfers[static_cast<size_t>(t)].item->use;
+    if (use.inner > 0) slowdown = std::max(slowdown, scene_.play.rules.inner_slowdown);
+    if (use.nic > 0) slowdown = std::max(slowdown, scene_.play.rules.nic_slowdown);
   }
   return 1 / (slowdown * crowd(player(p).pool));
 }
@@ -261,15 +260,15 @@ double Engine::compute_rate(int32_t p) const {
 double Engine::crowd(int32_t pool) const {
   if (pool < 0) return 1;
   const auto i = static_cast<size_t>(pool);
-  return std::max(1.0, loads_[i] / play_.pools[i]);
+  return std::max(1.0, scene_.loads[i] / scene_.play.pools[i]);
 }
 
 void Engine::add_load(int32_t pool, double ranks) {
   if (pool < 0) return;
   const double before = crowd(pool);
-  loads_[static_cast<size_t>(pool)] += ranks;
+  scene_.loads[static_cast<size_t>(pool)] += ranks;
   if (crowd(pool) == before) return;
-  for (size_t q = 0; q < actors_.size(); ++q) {
+  for (size_t q = 0; q < scene_.actors.size(); ++q) {
     const auto other = static_cast<int32_t>(q);
     if (player(other).pool != pool) continue;
     update_compute(other);
@@ -287,7 +286,7 @@ double Engine::own_share(const Transfer& moving) const {
     const int32_t pool = player(part.player).pool;
     if (pool < 0) continue;
     const double alone =
-        std::max(1.0, moving.item->members / play_.pools[static_cast<size_t>(pool)]);
+        std::max(1.0, moving.item->members / scene_.play.pools[static_cast<size_t>(pool)]);
     share = std::min(share, alone / crowd(pool));
   }
   return std::min(share, 1.0);
@@ -299,10 +298,10 @@ void Engine::update_compute(int32_t p) {
   if (a.state != State::kComputing) return;
   const double rate = compute_rate(p);
   if (rate == a.rate) return;
-  a.left = std::max(0.0, a.left - (now_ - a.updated) * a.rate);
-  a.updated = now_;
+  a.left = std::max(0.0, a.left - (scene_.now - a.updated) * a.rate);
+  a.updated = scene_.now;
   a.rate = rate;
-  schedule_step(p, now_ + a.left / a.rate);
+  schedule_step(p, scene_.now + a.left / a.rate);
 }
 
 // Computes the shares of the player's links anew, and then the rates of the transfers that use
@@ -314,7 +313,7 @@ void Engine::update_links(int32_t p) {
   std::vector<Part*>& mine = parts_here_;
   mine.clear();
   for (const int32_t t : a.active) {
-    mine.push_back(part_of(p, t));
+    mine.push_back(scene_.part_of(p, t));
     uses_.push_back(directed(*mine.back()));
   }
   if (mine.size() == 1) {
@@ -331,9 +330,9 @@ void Engine::update_slowing(int32_t p) {
   Actor& a = actor(p);
   a.links_see_compute = a.state == State::kComputing;
   for (const int32_t t : a.active) {
-    Part& mine = *part_of(p, t);
+    Part& mine = *scene_.part_of(p, t);
     const bool slowed = a.links_see_compute && mine.item->use.inner > 0;
-    mine.rate = slowed ? mine.share / play_.rules.collective_slowdown : mine.share;
+    mine.rate = slowed ? mine.share / scene_.play.rules.collective_slowdown : mine.share;
   }
   for (const int32_t t : a.active) set_rate(t);
 }
@@ -344,10 +343,10 @@ void Engine::set_rate(int32_t t) {
   for (const Part& part : moving.parts) rate = std::min(rate, part.rate);
   rate *= own_share(moving);
   if (rate == moving.rate) return;
-  moving.left = std::max(0.0, moving.left - (now_ - moving.updated) * moving.rate);
-  moving.updated = now_;
+  moving.left = std::max(0.0, moving.left - (scene_.now - moving.updated) * moving.rate);
+  moving.updated = scene_.now;
   moving.rate = rate;
-  schedule_transfer(t, now_ + moving.left / rate);
+  schedule_transfer(t, scene_.now + moving.left / rate);
 }
 
 }  // namespace tessera::engine

@@ -6,26 +6,16 @@
 #pragma once
 
 #include <memory>
-#include <span>
-#include <utility>
 #include <vector>
 
 #include "tessera/cluster/cluster.h"
 #include "tessera/cost/style.h"
 #include "tessera/program/program.h"
+#include "tessera/simulate/replay/memory_times.h"
+#include "tessera/simulate/scratch.h"
 #include "tessera/simulate/simulation.h"
 
 namespace tessera {
-
-// Times of a rank's runs and instructions. All may be left empty. Then every run of the schedule
-// takes an equal share of the step, and every instruction an equal share of its run. Figures in
-// bytes do not depend on these times, because the order of instructions does not.
-struct MemoryTimes {
-  double step_s = 0;
-  std::vector<std::pair<double, double>> runs;  // start and end by position in the schedule
-  std::span<const TraceEvent> events;           // of this rank; only the compute lane's are used
-  bool details = true;  // false: only sizes are computed, without timeline and at_peak
-};
 
 // Computes the memory of a rank:
 //   peak_bytes, reserved_bytes  With the planned allocator both are exactly the arena's size. But
@@ -43,12 +33,7 @@ struct MemoryTimes {
 MemoryUse memory_use(const Program& program, const Graph& graph, const Cluster& cluster,
                      const RankDevices& devices, const Style& style, const MemoryTimes& times = {});
 
-// By buffer of a program: the bytes that the framework of a style holds for it.
-struct HeldBuffers {
-  // Bytes of one copy, with the additional values that kernels keep for their gradients.
-  std::vector<int64_t> bytes;
-  std::vector<bool> resident;  // whether it is held all the time, whatever its lifetime
-};
+// Returns what the framework of a style holds for the buffers of a program.
 HeldBuffers held_buffers(const Program& program, const Graph& graph, const Style& style);
 
 // The figures of a rank's memory that depend neither on the machine nor on times.

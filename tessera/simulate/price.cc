@@ -184,7 +184,7 @@ int64_t most_choices(const Graph& graph) {
   return most;
 }
 
-Priced unpriced(const Outline& outline) { return {outline.play, {}}; }
+Priced unpriced(Outline& outline) { return {std::move(outline.play), {}}; }
 
 void price(const Outline& outline, const Cluster& cluster, const SimulateOptions& options,
            Priced& out) {
@@ -215,6 +215,28 @@ void price(const Outline& outline, const Cluster& cluster, const SimulateOptions
   rules.events = options.events;
   rules.compact = options.compact;
   rules.path = options.critical_path;
+}
+
+double least_step_s(const Outline& outline, const Priced& priced) {
+  double out = 0;
+  if (priced.play.rules.jitter > 0) return out;
+  for (size_t p = 0; p < priced.play.players.size(); ++p) {
+    const engine::Player& player = priced.play.players[p];
+    double busy_s = 0;
+    for (size_t b = 0; b < player.blocks.size(); ++b) {
+      const std::vector<Item>& items = player.blocks[b].items;
+      for (size_t i = 0; i < items.size(); ++i) {
+        const auto times = static_cast<double>(outline.tags[p][b][i].times);
+        if (items[i].kind == ItemKind::kCompute) {
+          busy_s += items[i].work_s * player.slower * times;
+        } else if (engine::is_waited_for_at_once(items, i)) {
+          busy_s += (items[i].latency_s + items[i].work_s) * times;
+        }
+      }
+    }
+    out = std::max(out, busy_s);
+  }
+  return out;
 }
 
 }  // namespace tessera

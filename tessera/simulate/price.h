@@ -55,7 +55,7 @@ struct PricedCopy {
 struct Outline {
   Classes classes;
   RankDevices devices;
-  engine::Play play;                                     // items without times
+  engine::Play play;                                     // items without times, until unpriced()
   std::vector<std::vector<std::vector<PriceTag>>> tags;  // by player, block, item
   // By player and account; only kind, axes, count and bytes are set.
   std::vector<std::vector<TrafficRow>> rows;
@@ -81,10 +81,12 @@ struct Priced {
   engine::Play play;
   std::vector<PricedPlayer> players;
 };
-// Returns the play of the outline, without times. price() fills them in and can be called for the
-// same object many times.
-Priced unpriced(const Outline& outline);
+// Takes the play of the outline, without times. price() fills them in and can be called for the same
+// object many times.
+Priced unpriced(Outline& outline);
 void price(const Outline& outline, const Cluster& cluster, const SimulateOptions& options,
            Priced& out);
+// Returns a time that a priced step takes at least (Simulator::least_step_s).
+double least_step_s(const Outline& outline, const Priced& priced);
 
 }  // namespace tessera

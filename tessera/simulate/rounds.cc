@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "tessera/base/check.h"
@@ -19,14 +20,16 @@ constexpr size_t kLeastPeriods = 3;  // the fewest periods that make a repetitio
 class Pattern {
  public:
   Pattern(const Player& player, bool smaller)
-      : schedule_(player.schedule), position_(player.blocks.size()) {
+      : schedule_(player.schedule),
+        position_(player.blocks.size()),
+        count_(player.blocks.size(), 0) {
     for (size_t i = 0; i < schedule_.size(); ++i) {
       if (player.blocks[static_cast<size_t>(schedule_[i].block)].smaller != smaller) continue;
       std::vector<size_t>& runs = position_[static_cast<size_t>(schedule_[i].block)];
       const auto micro_batch = static_cast<size_t>(schedule_[i].micro_batch);
       if (runs.size() <= micro_batch) runs.resize(micro_batch + 1, kNever);
       runs[micro_batch] = i;
-      ++count_[schedule_[i].block];
+      ++count_[static_cast<size_t>(schedule_[i].block)];
     }
   }
 
@@ -55,10 +58,9 @@ class Pattern {
       }
       chosen.push_back(one);
     }
-    const bool whole = std::all_of(count_.begin(), count_.end(), [&](const auto& block) {
-      return block.second == 1 || covered[block.first];
-    });
-    if (!whole) return {};
+    for (size_t block = 0; block < count_.size(); ++block) {
+      if (count_[block] > 1 && !covered[static_cast<int32_t>(block)]) return {};
+    }
     std::ranges::sort(chosen, {}, &Repetition::first);
     return chosen;
   }
@@ -66,7 +68,7 @@ class Pattern {
  private:
   bool has_one_size(const Repetition& one) const {
     for (size_t i = one.first; i < one.first + one.period; ++i) {
-      if (!count_.contains(schedule_[i].block)) return false;
+      if (count_[static_cast<size_t>(schedule_[i].block)] == 0) return false;
     }
     return true;
   }
@@ -94,7 +96,7 @@ class Pattern {
   static constexpr size_t kNever = SIZE_MAX;
   const std::vector<Run>& schedule_;
   std::vector<std::vector<size_t>> position_;  // by block and micro-batch
-  std::map<int32_t, int64_t> count_;           // runs by block
+  std::vector<int64_t> count_;                 // runs by block
 };
 
 // Returns whether a smaller micro-batch runs before the rounds of the larger ones. Such rounds
@@ -108,6 +110,11 @@ bool begins_early(const Player& player, const Repetition& rounds) {
 }
 
 std::optional<Rounds> rounds_of(const Play& play, bool smaller) {
+  const auto is_of_size = [smaller](const Player& player) {
+    return std::ranges::any_of(player.blocks,
+                               [smaller](const Block& block) { return block.smaller == smaller; });
+  };
+  if (!std::ranges::all_of(play.players, is_of_size)) return std::nullopt;
   Rounds out{play.micro_batches, 1, {}, smaller};
   for (const Player& player : play.players) {
     std::vector<Repetition> repetitions = Pattern(player, smaller).repetitions();
@@ -134,43 +141,80 @@ std::shared_ptr<const std::vector<Rounds>> find_rounds(const Play& play) {
   return out;
 }
 
-Timetable own_timetable(const Play& play) {
-  Timetable out;
-  out.micro_batches = play.micro_batches;
-  for (const Player& player : play.players) out.schedules.push_back(player.schedule);
+Timetable::Timetable(const Play& play) : micro_batches_(play.micro_batches) {
+  for (const Player& player : play.players) {
+    const size_t blocks = player.blocks.size();
+    OfPlayer& one = players_.emplace_back(OfPlayer{&player,
+                                                   player.schedule.size(),
+                                                   std::vector<int32_t>(blocks, -1),
+                                                   std::vector<int32_t>(blocks, -1),
+                                                   {},
+                                                   {}});
+    for (size_t i = 0; i < player.schedule.size(); ++i) {
+      const auto block = static_cast<size_t>(player.schedule[i].block);
+      if (one.first[block] < 0) one.first[block] = static_cast<int32_t>(i);
+      one.last[block] = static_cast<int32_t>(i);
+    }
+  }
+}
+
+size_t Timetable::whole(const OfPlayer& one, size_t position) {
+  for (const Gone& gone : one.gone) {
+    if (position < gone.first) break;
+    position += gone.runs;
+  }
+  return position;
+}
+
+Run Timetable::run(int32_t player, size_t position) const {
+  const OfPlayer& one = of(player);
+  const size_t at = whole(one, position);
+  Run out = one.player->schedule[at];
+  if (one.shifts.empty()) return out;
+  for (const Shift& shift : one.shifts[static_cast<size_t>(out.block)]) {
+    if (at >= shift.from) out.micro_batch -= shift.micro_batches;
+  }
   return out;
 }
 
-Timetable without_rounds(const Play& play, const Timetable& when, const Rounds& rounds,
-                         int64_t left_out) {
-  Timetable out;
-  out.micro_batches = when.micro_batches - left_out;
-  for (size_t p = 0; p < play.players.size(); ++p) {
-    const std::vector<Block>& blocks = play.players[p].blocks;
-    std::vector<Run> schedule = when.schedules[p];
-    std::vector<bool> gone(schedule.size(), false);
-    for (const Repetition& one : rounds.repetitions[p]) {
-      TESSERA_CHECK(left_out % one.unit == 0 && left_out < one.micro_batches(),
-                    "{} micro-batches of {} by {}", left_out, one.micro_batches(), one.unit);
-      const size_t end = one.first + static_cast<size_t>(left_out / one.unit) * one.period;
-      std::map<int32_t, bool> moves;
-      for (size_t i = one.first; i < end; ++i) {
-        gone[i] = true;
-        moves[schedule[i].block] = true;
-      }
-      for (size_t i = end; i < schedule.size(); ++i) {
-        if (moves.contains(schedule[i].block)) schedule[i].micro_batch -= left_out;
+void Timetable::leave_out(const Rounds& rounds, int64_t left_out) {
+  micro_batches_ -= left_out;
+  for (size_t p = 0; p < players_.size(); ++p) {
+    OfPlayer& one = players_[p];
+    const std::vector<Block>& blocks = one.player->blocks;
+    one.shifts.resize(blocks.size());
+    std::vector<Gone> more;
+    for (const Repetition& repetition : rounds.repetitions[p]) {
+      TESSERA_CHECK(left_out % repetition.unit == 0 && left_out < repetition.micro_batches(),
+                    "{} micro-batches of {} by {}", left_out, repetition.micro_batches(),
+                    repetition.unit);
+      const size_t runs = static_cast<size_t>(left_out / repetition.unit) * repetition.period;
+      const size_t first = whole(one, repetition.first);
+      more.push_back({first, runs});
+      std::set<int32_t> moved;
+      for (size_t i = first; i < first + repetition.period; ++i)
+        moved.insert(one.player->schedule[i].block);
+      for (const int32_t block : moved)
+        one.shifts[static_cast<size_t>(block)].push_back({first + runs, left_out});
+      one.size -= runs;
+    }
+    // If the first run of a block is left out, the next one that is not takes its position.
+    for (std::vector<int32_t>* ends : {&one.first, &one.last}) {
+      for (int32_t& end : *ends) {
+        size_t before = 0;
+        for (size_t i = 0; i < more.size(); ++i) {
+          const size_t behind = rounds.repetitions[p][i].first + more[i].runs;
+          if (end >= static_cast<int32_t>(behind)) before += more[i].runs;
+        }
+        end -= static_cast<int32_t>(before);
       }
     }
-    std::vector<Run>& kept = out.schedules.emplace_back();
-    for (size_t i = 0; i < gone.size(); ++i) {
-      if (gone[i]) continue;
-      const bool later = blocks[static_cast<size_t>(schedule[i].block)].smaller && !rounds.smaller;
-      if (later) schedule[i].micro_batch -= left_out;
-      kept.push_back(schedule[i]);
+    for (size_t block = 0; block < blocks.size(); ++block) {
+      if (blocks[block].smaller && !rounds.smaller) one.shifts[block].push_back({0, left_out});
     }
+    one.gone.insert(one.gone.end(), more.begin(), more.end());
+    std::ranges::sort(one.gone, {}, &Gone::first);
   }
-  return out;
 }
 
 void shift_rounds(std::vector<Rounds>& all, size_t size, int64_t left_out) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "tessera/base/small_vector.h"
 #include "tessera/simulate/engine.h"
 
 namespace tessera::engine {
@@ -38,18 +39,46 @@ struct Rounds {
 // of the schedule. The list is empty if there is no such size.
 std::shared_ptr<const std::vector<Rounds>> find_rounds(const Play& play);
 
-// The schedules of all players of a play, perhaps without some rounds.
-struct Timetable {
-  int64_t micro_batches = 1;
-  std::vector<std::vector<Run>> schedules;  // by player
+// The schedules of all players of a play, perhaps without some rounds. It reads the schedules of the
+// play, so that it is small however many runs they have.
+class Timetable {
+ public:
+  explicit Timetable(const Play& play);  // whole; `play` must outlive the object
+  int64_t micro_batches() const { return micro_batches_; }
+  size_t size(int32_t player) const { return of(player).size; }  // number of runs
+  Run run(int32_t player, size_t position) const;
+  // Returns the position of the first (the last) run of a block; -1: it does not run.
+  int32_t first(int32_t player, size_t block) const { return of(player).first[block]; }
+  int32_t last(int32_t player, size_t block) const { return of(player).last[block]; }
+  // Removes the first rounds of each repetition and gives later micro-batches smaller numbers.
+  // `left_out` is a number of micro-batches: a multiple of Rounds::unit and at most
+  // Rounds::micro_batches. `rounds` must have the positions that the rounds have now.
+  void leave_out(const Rounds& rounds, int64_t left_out);
+
+ private:
+  struct Gone {  // runs that are left out: position of the first in the play's schedule, number
+    size_t first = 0, runs = 0;
+  };
+  // From this position in the play's schedule on, micro-batches have numbers that are so much
+  // smaller.
+  struct Shift {
+    size_t from = 0;
+    int64_t micro_batches = 0;
+  };
+  struct OfPlayer {
+    const Player* player = nullptr;
+    size_t size = 0;
+    std::vector<int32_t> first, last;                // by block
+    std::vector<Gone> gone;                          // in the order of positions
+    std::vector<SmallVector<Shift, 2>> shifts = {};  // by block
+  };
+  const OfPlayer& of(int32_t player) const { return players_[static_cast<size_t>(player)]; }
+  // Returns the position in the play's schedule of the run that is at this position now.
+  static size_t whole(const OfPlayer& one, size_t position);
+
+  int64_t micro_batches_;
+  std::vector<OfPlayer> players_;
 };
-Timetable own_timetable(const Play& play);
-// Returns the schedules `when` without `left_out` micro-batches: removes the first rounds of each
-// repetition and gives later micro-batches smaller numbers. `left_out` must be a multiple of
-// Rounds::unit and at most Rounds::micro_batches. `rounds` must have the positions of the rounds in
-// `when`.
-Timetable without_rounds(const Play& play, const Timetable& when, const Rounds& rounds,
-                         int64_t left_out);
 // Changes the positions in `all`, the rounds of all sizes, to those in the schedules from which
 // `left_out` micro-batches of the rounds all[size] were removed.
 void shift_rounds(std::vector<Rounds>& all, size_t size, int64_t left_out);

@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <random>
 #include <set>
+#include <string>
 
 #include "tessera/plan/schedules/test_shapes.h"
 #include "tessera/simulate/test_plays.h"
@@ -68,6 +72,7 @@ class Drawn {
     ++player.streams;
     for (Block& block : player.blocks) {
       for (Item& item : block.items) {
+        item.label = labels_++;
         item.host_s = host_ * pick({0.0, 0.5, 1.0});
         item.launch_s = host_ > 0 ? 0.02 : 0;
         if (item.kind == ItemKind::kCompute || item.kind == ItemKind::kWait) continue;
@@ -132,6 +137,7 @@ class Drawn {
   std::string schedule_;
   bool two_sizes_;
   double host_ = 0;
+  int32_t labels_ = 1;
   bool rendezvous_ = false, messages_use_nics_ = true;
 };
 
@@ -151,23 +157,73 @@ void expect_equal(const Outcome& a, const Outcome& b) {
   }
 }
 
-// Returns whether rounding errors grow from round to round, as they may where transfers share
-// links: such plays have no times to compare.
-bool grows(Play play, const Outcome& played) {
+// Returns a play whose times differ by up to this fraction of each.
+Play roughened(Play play, double most, uint32_t seed = 0) {
+  std::mt19937 random(seed);
   for (Player& player : play.players) {
     for (Block& block : player.blocks) {
-      for (size_t i = 0; i < block.items.size(); ++i) {
-        block.items[i].work_s *= 1 + 1e-15 * static_cast<double>(i % 3);
-      }
+      for (Item& item : block.items)
+        item.work_s *= 1 + most / 2 * std::uniform_int_distribution(0, 2)(random);
     }
   }
-  return std::abs(run(play)->end_s - played.end_s) > 1e-12 * played.end_s;
+  return play;
+}
+
+// Returns whether rounding errors grow from round to round, as they may where transfers share
+// links: such plays have no times to compare.
+bool grows(const Play& play, const Outcome& played) {
+  return std::abs(run(roughened(play, 2e-15))->end_s - played.end_s) > 1e-12 * played.end_s;
+}
+
+// Returns the path with each part as often as it occurs, neighbours of one player and use joined.
+std::vector<PathPart> unrolled(const std::vector<PathPart>& path) {
+  std::vector<PathPart> out;
+  const auto add = [&out](PathPart part, double shift) {
+    part.start_s += shift;
+    part.end_s += shift;
+    if (!out.empty() && out.back().player == part.player && out.back().what == part.what) {
+      out.back().end_s = part.end_s;
+    } else {
+      out.push_back(part);
+    }
+  };
+  for (size_t i = 0; i < path.size();) {
+    size_t end = i + 1;
+    while (end < path.size() && path[i].times > 1 && path[end].times == path[i].times &&
+           path[end].start_s < path[end - 1].end_s + path[i].period_s / 2) {
+      ++end;
+    }
+    for (int64_t k = 0; k < path[i].times; ++k) {
+      for (size_t part = i; part < end; ++part)
+        add(path[part], static_cast<double>(k) * path[i].period_s);
+    }
+    i = end;
+  }
+  return out;
+}
+
+// Returns a text that says where two paths differ; an empty text if they do not.
+std::string difference(const std::vector<PathPart>& a, const std::vector<PathPart>& b,
+                       double close) {
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    const PathPart &x = a[i], &y = b[i];
+    if (x.player == y.player && x.what == y.what && x.label == y.label &&
+        std::abs(x.start_s - y.start_s) <= close && std::abs(x.end_s - y.end_s) <= close) {
+      continue;
+    }
+    const auto text = [](const PathPart& part) {
+      return fmt::format("player {} {} '{}' {:.12f} to {:.12f}", part.player, spent_name(part.what),
+                         part.label, part.start_s, part.end_s);
+    };
+    return fmt::format("part {} of {} and {}: {} and {}", i, a.size(), b.size(), text(x), text(y));
+  }
+  return a.size() == b.size() ? "" : fmt::format("{} and {} parts", a.size(), b.size());
 }
 
 class RoundsOf : public testing::TestWithParam<std::string> {};
 
 struct Counts {
-  int plays = 0, shorter = 0;
+  int plays = 0, shorter = 0, shorter_paths = 0;
 };
 Counts compare(const std::string& schedule, uint32_t seeds, bool two_sizes) {
   Counts out;
@@ -205,6 +261,53 @@ TEST_P(RoundsOf, TwoSizesOfMicroBatchesAreCountedAsPlayed) {
   }
 }
 
+// The critical path of counted rounds is that of all rounds, part by part. Plays in which rounding
+// errors decide which of two players came last have several paths and are left out.
+Counts compare_paths(const std::string& schedule, uint32_t seeds, bool two_sizes) {
+  Counts out;
+  for (uint32_t seed = 1; seed <= seeds; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    Play play = Drawn(schedule, seed, two_sizes).play();
+    play.rules.path = true;
+    const auto counted = run(play);
+    play.rounds.reset();
+    const auto played = run(play);
+    EXPECT_EQ(counted.has_value(), played.has_value());
+    if (!counted || !played) continue;
+    const double close = kClose * played->end_s;
+    const std::vector<PathPart> path = unrolled(played->critical_path);
+    const auto differs = [&](uint32_t by) {
+      const Outcome rough = *run(roughened(play, 2e-13, by));
+      return std::abs(rough.end_s - played->end_s) > 1e-12 * played->end_s ||
+             !difference(unrolled(rough.critical_path), path, close).empty();
+    };
+    if (differs(0) || differs(1) || differs(2)) continue;
+    expect_equal(*counted, *played);
+    EXPECT_EQ(difference(unrolled(counted->critical_path), path, close), "");
+    if (testing::Test::HasFailure()) break;
+    ++out.plays;
+    if (counted->played_events < played->played_events) ++out.shorter;
+    if (counted->critical_path.size() < path.size()) ++out.shorter_paths;
+  }
+  std::printf("%s: %d of %d plays are shorter, %d of their paths\n", schedule.c_str(), out.shorter,
+              out.plays, out.shorter_paths);
+  return out;
+}
+
+TEST_P(RoundsOf, ThePathIsThatOfAllRounds) {
+  const Counts found = compare_paths(GetParam(), 400, /*two_sizes=*/false);
+  EXPECT_GE(found.plays, 120);
+  if (GetParam() == "1f1b" || GetParam() == "interleaved") {
+    EXPECT_GT(found.shorter, found.plays / 2);
+    EXPECT_GT(found.shorter_paths, found.plays / 3);
+  }
+}
+
+TEST_P(RoundsOf, ThePathOfTwoSizesIsThatOfAllRounds) {
+  const Counts found = compare_paths(GetParam(), 200, /*two_sizes=*/true);
+  EXPECT_GE(found.plays, 60);
+}
+
 // The rest of a schedule is the schedule of fewer micro-batches: each block runs once for each of
 // them, and the rest takes as long as that schedule.
 TEST_P(RoundsOf, WithoutRoundsItIsTheScheduleOfFewer) {
@@ -219,24 +322,39 @@ TEST_P(RoundsOf, WithoutRoundsItIsTheScheduleOfFewer) {
       if (found->empty()) continue;
       std::vector<Rounds> all = *found;
       const int64_t left_out = all[0].micro_batches / all[0].unit / 2 * all[0].unit;
-      const Timetable fewer = without_rounds(whole, own_timetable(whole), all[0], left_out);
-      EXPECT_EQ(fewer.micro_batches, 48 - left_out);
-      for (const std::vector<engine::Run>& schedule : fewer.schedules) {
+      Timetable fewer(whole);
+      fewer.leave_out(all[0], left_out);
+      EXPECT_EQ(fewer.micro_batches(), 48 - left_out);
+      std::vector<std::vector<engine::Run>> schedules;
+      for (size_t p = 0; p < whole.players.size(); ++p) {
+        const auto player = static_cast<int32_t>(p);
+        std::vector<engine::Run>& schedule = schedules.emplace_back();
+        for (size_t i = 0; i < fewer.size(player); ++i) schedule.push_back(fewer.run(player, i));
+        for (size_t block = 0; block < whole.players[p].blocks.size(); ++block) {
+          const auto is_block = [block](const engine::Run& one) {
+            return one.block == static_cast<int32_t>(block);
+          };
+          const auto first = std::ranges::find_if(schedule, is_block);
+          const auto last = std::find_if(schedule.rbegin(), schedule.rend(), is_block);
+          EXPECT_EQ(fewer.first(player, block), first - schedule.begin());
+          EXPECT_EQ(fewer.last(player, block), schedule.rend() - last - 1);
+        }
+      }
+      for (const std::vector<engine::Run>& schedule : schedules) {
         std::map<int32_t, std::set<int64_t>> runs;
         for (const engine::Run& one : schedule) {
           EXPECT_TRUE(runs[one.block].insert(one.micro_batch).second);
         }
         for (const auto& [block, of] : runs) {
-          EXPECT_EQ(static_cast<int64_t>(of.size()), fewer.micro_batches);
-          EXPECT_EQ(*of.rbegin(), fewer.micro_batches - 1);
+          EXPECT_EQ(static_cast<int64_t>(of.size()), fewer.micro_batches());
+          EXPECT_EQ(*of.rbegin(), fewer.micro_batches() - 1);
         }
       }
       PipelineShape small = shape;
       small.micro_batches -= left_out;
       const double expected = run(play_of(small))->end_s;
-      whole.micro_batches = fewer.micro_batches;
-      for (size_t p = 0; p < whole.players.size(); ++p)
-        whole.players[p].schedule = fewer.schedules[p];
+      whole.micro_batches = fewer.micro_batches();
+      for (size_t p = 0; p < whole.players.size(); ++p) whole.players[p].schedule = schedules[p];
       EXPECT_NEAR(run(whole)->end_s, expected, 1e-9 * expected) << n << " places";
 
       // After the shift the rounds are where they are found in the rest of the schedule.
@@ -265,8 +383,14 @@ Play even_play(int64_t micro_batches) {
 
 // The number of rounds does not change the number of events that are played.
 TEST(Rounds, MoreOfThemAreNotMoreEvents) {
-  const Outcome few = *run(even_play(64)), many = *run(even_play(1024));
-  EXPECT_EQ(few.played_events, many.played_events);
+  for (const bool path : {false, true}) {
+    Play short_one = even_play(64), long_one = even_play(1024);
+    short_one.rules.path = long_one.rules.path = path;
+    const Outcome few = *run(short_one), many = *run(long_one);
+    EXPECT_EQ(few.played_events, many.played_events);
+    EXPECT_EQ(few.critical_path.size(), many.critical_path.size());
+  }
+  const Outcome many = *run(even_play(1024));
   Play whole = even_play(1024);
   whole.rounds.reset();
   EXPECT_NEAR(many.end_s, run(whole)->end_s, 1e-9 * many.end_s);
@@ -283,11 +407,10 @@ TEST(Rounds, AllArePlayedWhereEachIsWanted) {
     asked.rounds.reset();
     EXPECT_EQ(here.played_events, run(asked)->played_events);
   };
-  for (const int what : {0, 1, 2}) {
+  for (const bool events : {false, true}) {
     Play asked = play;
-    asked.rules.path = what == 0;
-    asked.rules.events = what == 1;
-    asked.rules.jitter = what == 2 ? 0.01 : 0;
+    asked.rules.events = events;
+    asked.rules.jitter = events ? 0 : 0.01;
     expect_all(asked);
   }
 }

@@ -14,9 +14,15 @@
 #include "tessera/cost/style.h"
 #include "tessera/graph/graph.h"
 #include "tessera/program/program.h"
-#include "tessera/simulate/memory.h"
 
 namespace tessera {
+
+// By buffer of a program: the bytes that the framework of a style holds for it.
+struct HeldBuffers {
+  // Bytes of one copy, with the additional values that kernels keep for their gradients.
+  std::vector<int64_t> bytes;
+  std::vector<bool> resident;  // whether it is held all the time, whatever its lifetime
+};
 
 // The bytes that a framework keeps for the program's buffers, and the workspaces that it takes in
 // addition.

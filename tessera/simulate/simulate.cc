@@ -65,12 +65,17 @@ double peak_flops(std::string most, const Device& device, const Style& style) {
   return device.peak.empty() ? 0 : device.peak.begin()->second;
 }
 
-RankResult role_of(const PlayedClass& played, PricedPlayer& priced,
-                   const engine::PlayerResult& result) {
+RankResult role_of(const PlayedClass& played) {
   RankResult role;
   role.representative = played.representative;
   role.ranks = played.ranks;
   for (const StageId stage : played.stages) role.stages.push_back(stage.value);
+  return role;
+}
+
+RankResult role_of(const PlayedClass& played, PricedPlayer& priced,
+                   const engine::PlayerResult& result) {
+  RankResult role = role_of(played);
   role.spent_s = result.spent_s;
   role.busy_s = result.busy_s;
   role.flops = priced.flops;
@@ -84,8 +89,9 @@ RankResult role_of(const PlayedClass& played, PricedPlayer& priced,
   return role;
 }
 
-void add_labels(const Outline& outline, engine::Outcome& outcome, Simulation& out) {
-  out.labels = outline.play.labels;
+void add_labels(const Outline& outline, const Priced& priced, engine::Outcome& outcome,
+                Simulation& out) {
+  out.labels = priced.play.labels;
   std::map<std::string, int32_t> index;
   std::vector<int32_t> what;
   for (const std::string& name : outline.what) {
@@ -108,7 +114,7 @@ void add_path(const Priced& priced, const engine::Outcome& outcome, Simulation& 
   for (const engine::PathPart& part : outcome.critical_path) {
     out.critical_path.push_back({priced.play.players[static_cast<size_t>(part.player)].rank,
                                  part.what, priced.play.labels[static_cast<size_t>(part.label)],
-                                 part.start_s, part.end_s});
+                                 part.start_s, part.end_s, part.times, part.period_s});
   }
 }
 
@@ -256,7 +262,7 @@ Simulation summarise(const Lowered& lowered, const ModelFacts& model, const Clus
     out.uncertainty = out.uncertain_s / out.device_s;
   }
   if (options.events) {
-    add_labels(outline, outcome, out);
+    add_labels(outline, priced, outcome, out);
     out.played_by = representatives(classes);
   }
   add_path(priced, outcome, out);
@@ -279,9 +285,12 @@ Simulation summarise(const Lowered& lowered, const ModelFacts& model, const Clus
     }
     const auto events =
         std::ranges::equal_range(out.events, role.representative, {}, &TraceEvent::rank);
-    role.memory =
-        memory_use(program, graph, cluster, lowered.devices, options.style,
-                   {out.step_time_s, {}, {events.begin(), events.end()}, options.memory_details});
+    role.memory = memory_use(program, graph, cluster, lowered.devices, options.style,
+                             {out.step_time_s,
+                              {},
+                              {events.begin(), events.end()},
+                              options.memory_details,
+                              !out.events.empty()});
   }
   constexpr double kYear = 365.25 * 24 * 3600;
   out.failure_loss_s = out.step_time_s * options.failures_a_device_year *
@@ -332,6 +341,11 @@ OutlineKey key_of(const Cluster& cluster, const RankDevices& devices,
   return key;
 }
 
+bool needs_offsets(const SimulateOptions& options) {
+  return options.memory &&
+         (options.memory_details || options.style.allocator == Style::Allocator::kPlanned);
+}
+
 }  // namespace
 
 struct Simulator::Impl {
@@ -342,47 +356,90 @@ struct Simulator::Impl {
   std::optional<Outline> outline;
   Priced priced;  // of the outline
   KnownSizes sizes;
+  // Says on which devices the ranks are, and whether buffers of programs need offsets in arenas.
+  void use(const RankDevices& devices, bool offsets);
 };
 
 Simulator::Simulator(const Lowering& lowering) : impl_(std::make_unique<Impl>(lowering)) {}
 Simulator::~Simulator() = default;
 Simulator::Simulator(Simulator&&) noexcept = default;
 
-Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions& options) {
+void Simulator::Impl::use(const RankDevices& devices, bool offsets) {
+  lowered.devices = devices;
+  if (!offsets || lowered.offsets) return;  // later runs use the programs with offsets too
+  sizes.forget();
+  lowered.programs.clear();
+  lowered.made_of.clear();
+  lowered.offsets = true;
+  outline.reset();
+}
+
+Status Simulator::prepare(const Cluster& cluster, const SimulateOptions& options) {
   const Lowering& lowering = *impl_->lowered.lowering;
   const RankDevices devices = options.devices.value_or(lowering.plan().devices);
   TESSERA_TRY_VOID(check_size(lowering, cluster, devices, options));
   OutlineKey key = key_of(cluster, devices, options);
-  const bool offsets = options.memory && (options.memory_details ||
-                                          options.style.allocator == Style::Allocator::kPlanned);
-  if (offsets && !impl_->lowered.offsets) {  // later runs use the programs with offsets too
-    impl_->sizes.forget();
-    impl_->lowered.programs.clear();
-    impl_->lowered.made_of.clear();
-    impl_->lowered.offsets = true;
-    impl_->outline.reset();
-  }
+  impl_->use(devices, needs_offsets(options));
   key.labels = key.labels || (impl_->outline && impl_->key.labels);  // once made, labels are kept
   if (!impl_->outline || key != impl_->key) {
     impl_->outline.reset();
-    impl_->lowered.devices = devices;
     impl_->lowered.counts = options.counts;
     TESSERA_TRY(impl_->outline, make_outline(impl_->lowered, cluster, options));
     impl_->key = std::move(key);
     impl_->priced = unpriced(*impl_->outline);
   }
-  const Outline& outline = *impl_->outline;
-  Priced& priced = impl_->priced;
-  price(outline, cluster, options, priced);
-  auto played = engine::run(priced.play);
+  price(*impl_->outline, cluster, options, impl_->priced);
+  return {};
+}
+
+Result<Simulation> Simulator::run(const Cluster& cluster, const SimulateOptions& options) {
+  TESSERA_TRY_VOID(prepare(cluster, options));
+  auto played = engine::run(impl_->priced.play);
   if (!played && !impl_->key.labels) {  // play again with labels, for the names in the error
     SimulateOptions named = options;
     named.critical_path = true;
     return run(cluster, named);
   }
   TESSERA_TRY(engine::Outcome outcome, std::move(played));
-  return summarise(impl_->lowered, impl_->model, cluster, outline, options, priced, outcome,
-                   impl_->sizes);
+  return summarise(impl_->lowered, impl_->model, cluster, *impl_->outline, options, impl_->priced,
+                   outcome, impl_->sizes);
+}
+
+Result<std::optional<MemoryUse>> Simulator::memory_of(int rank, const Cluster& cluster,
+                                                      const SimulateOptions& options) {
+  const Lowering& lowering = *impl_->lowered.lowering;
+  const RankDevices devices = options.devices.value_or(lowering.plan().devices);
+  TESSERA_TRY_VOID(check_size(lowering, cluster, devices, options));
+  const std::vector<int32_t>& roles = impl_->lowered.role_of_rank;
+  if (rank < 0 || static_cast<size_t>(rank) >= roles.size() ||
+      roles[static_cast<size_t>(rank)] < 0) {
+    return std::nullopt;
+  }
+  impl_->use(devices, needs_offsets(options));
+  impl_->lowered.counts = options.counts;
+  TESSERA_TRY_VOID(impl_->lowered.add(rank));
+  return memory_use(impl_->lowered.programs.at(rank),
+                    impl_->sizes.of(impl_->lowered, rank, options.style), cluster, devices, 0);
+}
+
+Result<std::vector<RankResult>> Simulator::memory(const Cluster& cluster,
+                                                  const SimulateOptions& options) {
+  TESSERA_TRY_VOID(prepare(cluster, options));
+  std::vector<RankResult> out;
+  for (const PlayedClass& played : impl_->outline->classes.all) {
+    const int rank = played.representative;
+    RankResult& role = out.emplace_back(role_of(played));
+    role.device = impl_->lowered.devices.device_of(rank);
+    role.memory = memory_use(impl_->lowered.programs.at(rank),
+                             impl_->sizes.of(impl_->lowered, rank, options.style), cluster,
+                             impl_->lowered.devices, 0);
+  }
+  return out;
+}
+
+Result<double> Simulator::least_step_s(const Cluster& cluster, const SimulateOptions& options) {
+  TESSERA_TRY_VOID(prepare(cluster, options));
+  return tessera::least_step_s(*impl_->outline, impl_->priced);
 }
 
 const Program& Simulator::program_of(int rank) const { return impl_->lowered.programs.at(rank); }

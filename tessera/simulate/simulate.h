@@ -31,9 +31,9 @@ struct SimulateOptions {
   // The sizes are computed in any case if the style's allocator is the planned one. Only with
   // `memory`.
   bool memory_details = true;
-  // If true, also computes Simulation::critical_path. If critical_path and events are false and
-  // jitter is 0, rounds of the schedule that repeat exactly are counted instead of played
-  // (engine_rounds.cc); the result then is the same except for rounding errors.
+  // If true, also computes Simulation::critical_path. If events are not kept and jitter is 0, rounds
+  // of the schedule that repeat exactly are counted instead of played (round_counter.h); the
+  // result then is the same except for rounding errors.
   bool critical_path = true;
   uint64_t seed = 0;  // of the random numbers for jitter
   double jitter = 0;  // relative standard deviation of each kernel's time
@@ -72,12 +72,27 @@ class Simulator {
   ~Simulator();
   Simulator(Simulator&&) noexcept;
   Result<Simulation> run(const Cluster& cluster, const SimulateOptions& options);
+
+  // Returns the memory of one rank; nothing if the rank is in no mesh. This and the next two
+  // functions play nothing, and run() uses what they have made again. Figures that only
+  // SimulateOptions::memory_details asks for are not set.
+  Result<std::optional<MemoryUse>> memory_of(int rank, const Cluster& cluster,
+                                             const SimulateOptions& options);
+  // Returns the roles with only their ranks, devices, stages and memory.
+  Result<std::vector<RankResult>> memory(const Cluster& cluster, const SimulateOptions& options);
+  // Returns a time that the step takes at least: what the busiest rank computes, and the collectives
+  // that it waits for at once. 0 if kernels jitter.
+  Result<double> least_step_s(const Cluster& cluster, const SimulateOptions& options);
+
   // Returns the program of a rank that was played in the last run (a value of
   // Simulation::played_by). Valid until the next run.
   const Program& program_of(int rank) const;
 
  private:
   struct Impl;
+  // Makes everything that is needed to play the step, with the costs of the machine.
+  Status prepare(const Cluster& cluster, const SimulateOptions& options);
+
   std::unique_ptr<Impl> impl_;
 };
 

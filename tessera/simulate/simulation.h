@@ -88,7 +88,7 @@ struct MemoryUse {
   int64_t total_bytes() const { return reserved_bytes + overhead_bytes; }
   double low = 0, high = 0;  // lower and upper bound of total_bytes()
   double peak_time_s = 0;
-  std::vector<MemorySample> timeline;
+  std::vector<MemorySample> timeline;    // only if the simulation has events
   std::vector<LiveBuffer> at_peak;       // largest first; "7 others" last
   std::array<int64_t, 3> arena_bytes{};  // by tier
   // Intervals in which copies of the largest buffers live, ordered by start and then by size. Only
@@ -127,6 +127,12 @@ struct PathStep {  // a step of the critical path; neighbouring parts of the sam
   Spent what = Spent::kCompute;
   std::string label;
   double start_s = 0, end_s = 0;
+  // A part of the path that repeats from round to round of micro-batches is in the path once. Each
+  // of its steps then says how often it occurs, and how long after the start of one occurrence the
+  // next one starts; start and end are those of the first.
+  int64_t times = 1;
+  double period_s = 0;
+  double seconds() const { return (end_s - start_s) * static_cast<double>(times); }
 };
 
 struct Simulation {

@@ -12,15 +12,6 @@ Suffix no_items(size_t end) {
   return {static_cast<int32_t>(end), 0, 0, -std::numeric_limits<double>::infinity()};
 }
 
-// Returns whether item i is a collective in which only this player takes part and the next item is
-// the wait for it.
-bool is_pair(std::span<const Item> items, size_t i) {
-  if (i + 1 >= items.size()) return false;
-  const Item &issue = items[i], &wait = items[i + 1];
-  return issue.kind == ItemKind::kIssue && issue.parties == 1 && wait.kind == ItemKind::kWait &&
-         wait.handle == issue.handle && wait.lag == 0 && !wait.blocks_host;
-}
-
 // Returns the bundle that begins with item `first`; nothing if none begins there. Between the issue
 // and the wait of a bundle there are only kernels and host items.
 std::optional<Bundle> bundle_at(std::span<const Item> items, size_t first) {
@@ -97,7 +88,8 @@ InBundle play(const RunItems& run_items, const Bundle& bundle, Beside beside, do
 // Finds the bundles among the items and adds them, with their times, to `out`.
 void find_bundles(const RunItems& run_items, Stretches& out) {
   for (size_t i = 0; i < run_items.items.size(); ++i) {
-    if (run_items.items[i].kind != ItemKind::kIssue || is_pair(run_items.items, i)) continue;
+    if (run_items.items[i].kind != ItemKind::kIssue || is_waited_for_at_once(run_items.items, i))
+      continue;
     auto bundle = bundle_at(run_items.items, i);
     if (!bundle) continue;
     for (auto& started : out.started) started.resize(run_items.items.size());
@@ -124,7 +116,8 @@ std::vector<bool> items_inside(const RunItems& run_items, Manner manner) {
     if (items[i].kind == ItemKind::kCompute || items[i].kind == ItemKind::kHost ||
         (manner.rigid && run_items.bundle(i) != nullptr)) {
       inside[i] = true;
-    } else if (is_pair(items, i) && (manner.beside == Beside::kNothing || items[i].use.nic == 0)) {
+    } else if (is_waited_for_at_once(items, i) &&
+               (manner.beside == Beside::kNothing || items[i].use.nic == 0)) {
       inside[i] = inside[i + 1] = true;
     }
   }
@@ -218,6 +211,13 @@ void add_stretches(RunItems& run_items, bool compact) {
 }
 
 }  // namespace
+
+bool is_waited_for_at_once(std::span<const Item> items, size_t i) {
+  if (i + 1 >= items.size()) return false;
+  const Item &issue = items[i], &wait = items[i + 1];
+  return issue.kind == ItemKind::kIssue && issue.parties == 1 && wait.kind == ItemKind::kWait &&
+         wait.handle == issue.handle && wait.lag == 0 && !wait.blocks_host;
+}
 
 InBundle play_bundle(const RunItems& run_items, const Bundle& bundle, Beside beside, double until) {
   return play(run_items, bundle, beside, until, nullptr);

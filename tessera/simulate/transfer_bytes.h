@@ -1,5 +1,5 @@
 // Counts what the members of collectives send. The issues of equal layers and stages move the same
-// lists of boxes (program/member_boxes.h), so a list's address stands for its boxes, and each list is
+// lists of boxes (program/instantiate/member_boxes.h), so a list's address stands for its boxes, and each list is
 // looked at once. If the boxes of a list are all equal or lie apart (those of gathers, reductions and
 // all-reduces, also of uneven cuts), the bytes of a member follow from its own boxes and from facts
 // of the lists; only other exchanges are added up over the members.

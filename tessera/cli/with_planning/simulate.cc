@@ -138,6 +138,7 @@ std::string to_json(const SimulateCommand& options, const Compiled& planned, con
                     {"label", step.label},
                     {"start_s", step.start_s},
                     {"end_s", step.end_s}});
+    if (step.times > 1) path.back().update({{"times", step.times}, {"period_s", step.period_s}});
   }
   for (size_t i = 0; i < kSources.size(); ++i) {
     sources[std::string(source_name(kSources[i]))] = s.source_share[i];
@@ -255,7 +256,7 @@ std::string live_text(const MemoryUse& use) {
 std::string path_text(const Simulation& s) {
   std::array<double, kSpent> spent{};
   for (const PathStep& step : s.critical_path) {
-    spent[static_cast<size_t>(step.what)] += step.end_s - step.start_s;
+    spent[static_cast<size_t>(step.what)] += step.seconds();
   }
   std::vector<std::string> parts;
   for (size_t i = 0; i < kSpent; ++i) {
@@ -413,7 +414,8 @@ Result<int> run_simulate(const SimulateCommand& given) {
   if (!planned.outer) {
     TESSERA_TRY(advice, find_remedies({forward_of(planned.model), options.plan, &cluster, simulated,
                                        planned.compute, texts.optimizer,
-                                       static_cast<size_t>(options.evaluations)}));
+                                       static_cast<size_t>(options.evaluations), &compiler,
+                                       shortage->rank}));
   }
   note(fit_text(*shortage, advice, result.step_time_s));
   return 1;

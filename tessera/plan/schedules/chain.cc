@@ -13,6 +13,7 @@ namespace {
 // then the remaining backward blocks.
 std::vector<BlockRun> in_turn(int64_t stage, int64_t warm_up, int64_t micro_batches) {
   std::vector<BlockRun> runs;
+  runs.reserve(2 * static_cast<size_t>(micro_batches));
   for (int64_t m = 0; m < warm_up; ++m) runs.push_back({BlockRun::kForward, m, stage});
   for (int64_t m = 0; m < micro_batches; ++m) {
     if (m + warm_up < micro_batches) {

@@ -109,7 +109,7 @@ class Execution {
         next_(schedule.size(), 0),
         times_(schedule.size()),
         links_(schedule.size() * schedule.size(), 0),
-        done_(3 * shape.at.size() * static_cast<size_t>(shape.micro_batches)) {
+        ran_(kKinds.size() * shape.at.size() * static_cast<size_t>(shape.micro_batches), false) {
     after_.resize(shape.at.size());
     followers_.resize(shape.at.size());
     for (int64_t s = 0; s < shape.stages(); ++s) {
@@ -118,7 +118,10 @@ class Execution {
         followers_[static_cast<size_t>(before)].push_back(s);
       }
     }
-    if (costs_ != nullptr) find_targets();
+    if (costs_ != nullptr) {
+      find_targets();
+      made_.resize(ran_.size());
+    }
     for (bool progress = true; progress;) {
       progress = false;
       for (size_t place = 0; place < schedule_.size(); ++place) {
@@ -140,7 +143,7 @@ class Execution {
     BlockRun missing = run;
     const bool all = visit_needs(run, [&](const BlockRun& need) {
       missing = need;
-      return done(need).has_run;
+      return has_run(need);
     });
     if (!all) {
       const auto& makers = shape_.at[static_cast<size_t>(missing.stage)];
@@ -157,8 +160,7 @@ class Execution {
   }
 
  private:
-  struct Done {
-    bool has_run = false;
+  struct Made {           // what a run has made
     double end = 0;       // when the run ends at the places of its stage
     size_t arrivals = 0;  // index in arrivals_ of its first message; one follows for each target
   };
@@ -168,7 +170,7 @@ class Execution {
                static_cast<size_t>(shape_.micro_batches) +
            static_cast<size_t>(run.micro_batch);
   }
-  const Done& done(const BlockRun& run) const { return done_[index(run)]; }
+  bool has_run(const BlockRun& run) const { return ran_[index(run)]; }
   bool at(size_t place, const BlockRun& run) const {
     return !finished(place) && schedule_[place][next_[place]] == run;
   }
@@ -200,7 +202,7 @@ class Execution {
     for (const int64_t partner : shape_.at[static_cast<size_t>(run.stage)]) {
       if (!at(static_cast<size_t>(partner), run)) return false;
     }
-    return visit_needs(run, [&](const BlockRun& need) { return done(need).has_run; });
+    return visit_needs(run, [&](const BlockRun& need) { return has_run(need); });
   }
 
   double cost(const BlockRun& run) const {
@@ -215,9 +217,9 @@ class Execution {
 
   void run(const BlockRun run) {
     const auto& places = shape_.at[static_cast<size_t>(run.stage)];
+    ran_[index(run)] = true;
     if (costs_ == nullptr) {
       for (const int64_t p : places) ++next_[static_cast<size_t>(p)];
-      done_[index(run)].has_run = true;
       return;
     }
     double start = 0;
@@ -262,7 +264,7 @@ class Execution {
   }
   // Returns the time from which the place has the result of the run.
   double arrival(const BlockRun& run, int64_t place) const {
-    const Done& made = done(run);
+    const Made& made = made_[index(run)];
     if (run.kind == BlockRun::kWeight) return made.end;
     const std::vector<int64_t>& to = targets(run);
     const auto at = std::find(to.begin(), to.end(), place);
@@ -271,8 +273,7 @@ class Execution {
   }
 
   void send(const BlockRun& run, double end) {
-    Done& out = done_[index(run)];
-    out = {true, end, arrivals_.size()};
+    made_[index(run)] = {end, arrivals_.size()};
     if (run.kind == BlockRun::kWeight) return;
     const auto from = static_cast<size_t>(shape_.at[static_cast<size_t>(run.stage)][0]);
     for (const int64_t target : targets(run)) {
@@ -292,8 +293,9 @@ class Execution {
   std::vector<size_t> next_;       // by place: number of runs done
   std::vector<PlaceTimes> times_;  // by place
   std::vector<double> links_;      // by from * places + to: the time from which the link is free
-  std::vector<Done> done_;         // by index()
-  std::vector<double> arrivals_;   // arrival times of messages; Done::arrivals is an index
+  std::vector<bool> ran_;          // by index()
+  std::vector<Made> made_;         // by index(); empty without costs
+  std::vector<double> arrivals_;   // arrival times of messages; Made::arrivals is an index
 };
 
 }  // namespace

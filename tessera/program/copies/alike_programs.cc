@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "tessera/program/copies/text_comparison.h"
-#include "tessera/program/instantiate.h"
+#include "tessera/program/instantiate/instantiate.h"
 #include "tessera/program/instructions.h"
 
 namespace tessera {

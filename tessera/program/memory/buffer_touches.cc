@@ -15,12 +15,17 @@ BlockTimes::BlockTimes(const Program& program) : program_(program) {
     if (!run.block.once() && position(run.block) == order_.size()) order_.push_back(run.block);
   }
   order_.push_back(BlockKind::kUpdate);
-  std::vector<BlockRunStep> alone{{BlockKind::kPrologue, 0}};
-  for (int64_t m = 0; m < program_.micro_batches; ++m) {
-    for (size_t b = 1; b + 1 < order_.size(); ++b) alone.push_back({order_[b], m});
+  // The schedule in which micro-batches do not overlap runs the blocks of one after the other.
+  const auto each = std::max<size_t>(1, order_.size() - 2);
+  const auto inner = static_cast<size_t>(program_.micro_batches) * (order_.size() - 2);
+  overlapping_ = program_.schedule.size() != inner + 2;
+  for (size_t i = 0; i < program_.schedule.size() && !overlapping_; ++i) {
+    const bool once = i == 0 || i == inner + 1;
+    const BlockRunStep alone{once ? BlockRef(i == 0 ? BlockKind::kPrologue : BlockKind::kUpdate)
+                                  : order_[1 + (i - 1) % each],
+                             once ? 0 : static_cast<int64_t>((i - 1) / each)};
+    overlapping_ = program_.schedule[i] != alone;
   }
-  alone.push_back({BlockKind::kUpdate, 0});
-  overlapping_ = program_.schedule != alone;
   const auto micro_batches = static_cast<size_t>(program_.micro_batches);
   std::vector<std::vector<size_t>> ran_at(order_.size(), std::vector<size_t>(micro_batches));
   for (size_t i = 0; i < program_.schedule.size(); ++i) {

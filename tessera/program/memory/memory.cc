@@ -20,7 +20,7 @@
 #include <utility>
 
 #include "tessera/base/check.h"
-#include "tessera/program/instantiate.h"
+#include "tessera/program/instantiate/instantiate.h"
 #include "tessera/program/instructions.h"
 #include "tessera/program/memory/arena.h"
 #include "tessera/program/memory/buffer_touches.h"

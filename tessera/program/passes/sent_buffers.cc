@@ -34,17 +34,22 @@ namespace {
 
 // ---- more copies of a buffer
 
+std::vector<bool> no_micro_batches(const RowOrders& orders) {
+  return std::vector<bool>(static_cast<size_t>(orders.plan.plan.micro_batches), false);
+}
+
 // Returns whether each message is awaited later than before: `lag` runs after its send, instead
 // of in the run of sent.at for the same micro-batch.
 bool waits_behind(const RowOrders& orders, const Sent& sent) {
   for (const size_t row : orders.rows_of(sent.place)) {
-    std::vector<int64_t> sending;  // micro-batches of the block's runs so far
-    std::set<int64_t> over;        // micro-batches for which `at` has run
+    std::vector<int64_t> sending;                       // micro-batches of the block's runs so far
+    std::vector<bool> over = no_micro_batches(orders);  // those for which `at` has run
     for (const BlockRun& run : orders.plan.schedule[row]) {
-      if (block_of(run) == sent.at) over.insert(run.micro_batch);
+      if (block_of(run) == sent.at) over[static_cast<size_t>(run.micro_batch)] = true;
       if (block_of(run) != sent.block) continue;
       const auto lag = static_cast<size_t>(sent.lag);
-      if (sending.size() >= lag && !over.contains(sending[sending.size() - lag])) return false;
+      if (sending.size() >= lag && !over[static_cast<size_t>(sending[sending.size() - lag])])
+        return false;
       sending.push_back(run.micro_batch);
     }
   }
@@ -110,10 +115,11 @@ namespace {
 // Returns whether the block that waits (sent.at) runs after all other blocks that use the buffer,
 // in every micro-batch of the row.
 bool runs_last(const RowOrders& orders, const Sent& sent, size_t row) {
-  std::set<int64_t> over;
+  std::vector<bool> over = no_micro_batches(orders);
   for (const BlockRun& run : orders.plan.schedule[row]) {
-    if (sent.uses.contains(block_of(run)) && over.contains(run.micro_batch)) return false;
-    if (block_of(run) == sent.at) over.insert(run.micro_batch);
+    const auto m = static_cast<size_t>(run.micro_batch);
+    if (over[m] && sent.uses.contains(block_of(run))) return false;
+    if (block_of(run) == sent.at) over[m] = true;
   }
   return true;
 }

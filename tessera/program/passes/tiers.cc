@@ -36,6 +36,93 @@ struct Staged {
   Write write = Write::kSet;  // how the copy to the buffer at rest writes
 };
 
+// Where a block writes a staged part for the last time.
+class LastWrites {
+ public:
+  LastWrites() = default;
+  LastWrites(const std::vector<TextInstruction>& block, const OpTiers& tiers) {
+    for (size_t i = 0; i < block.size(); ++i) {
+      const auto* compute = std::get_if<TextCompute>(&block[i].body);
+      if (compute == nullptr) continue;
+      const Tier tier = tiers.of(*compute);
+      for (const TextOutput& output : compute->outputs) {
+        if (tiers.of_buffer(output.view.buffer) != tier) position(part_of(output.view, tier)) = i;
+      }
+    }
+  }
+  bool contains(const StagedPart& part, size_t at) { return position(part) == at; }
+
+ private:
+  size_t& position(const StagedPart& part) {
+    auto& of_buffer = positions_[part.buffer];
+    for (auto& [known, at] : of_buffer) {
+      if (known == part) return at;
+    }
+    return of_buffer.emplace_back(part, 0).second;
+  }
+
+  std::map<int, std::vector<std::pair<StagedPart, size_t>>> positions_;  // by buffer
+};
+
+// A value that arrives in the staging buffer `from` and rests in `to`. The copy between them has
+// the given `when` and `cause`.
+struct Arriving {
+  TensorId tensor;
+  TextView from, to;
+  When when = When::kAlways;
+  OpId cause;
+};
+
+// The values that arrive in staging buffers, until they are copied to their buffers at rest.
+class Arrivals {
+ public:
+  Arrivals() = default;
+  explicit Arrivals(const std::vector<Need>& needs) {
+    for (const Need& need : needs) {
+      ends_[need.block].emplace(need.before, need);
+      needed_in_.emplace(need.handle, need.block);
+    }
+  }
+  void add(int handle, Arriving value) { arriving_[handle].push_back(std::move(value)); }
+
+  // Takes the values that the instruction at this position of the block is the first to need. They
+  // have arrived, because they are awaited before this instruction.
+  std::vector<Arriving> at(BlockRef block, size_t position) {
+    std::vector<Arriving> out;
+    const auto& ends = ends_[block];
+    for (auto end = ends.lower_bound(position); end != ends.upper_bound(position); ++end) {
+      auto arrived = arriving_.extract(end->second.handle);
+      if (!arrived) continue;
+      for (Arriving& one : arrived.mapped()) {
+        one.when = end->second.when;
+        one.cause = end->second.cause;
+        out.push_back(std::move(one));
+      }
+    }
+    return out;
+  }
+
+  // Takes, at the end of a block, the values that are first needed in a block that runs later but
+  // was rewritten before this block.
+  std::vector<Arriving> at_end(BlockRef block) {
+    rewritten_.insert(block);
+    std::vector<Arriving> out;
+    std::erase_if(arriving_, [&](auto& arriving) {
+      const auto needed = needed_in_.find(arriving.first);
+      if (needed == needed_in_.end() || !rewritten_.contains(needed->second)) return false;
+      std::move(arriving.second.begin(), arriving.second.end(), std::back_inserter(out));
+      return true;
+    });
+    return out;
+  }
+
+ private:
+  ByBlock<std::multimap<size_t, Need>> ends_;  // by position: handles that are first needed there
+  std::map<int, BlockRef> needed_in_;          // by handle: the block that needs it first
+  std::set<BlockRef> rewritten_;
+  std::map<int, std::vector<Arriving>> arriving_;  // by handle
+};
+
 class Tiering {
  public:
   Tiering(PlaceText& text, const ShapeRule& shapes, const ResolvedPlan& plan,
@@ -54,10 +141,7 @@ class Tiering {
                                    [](const auto& b) { return b.tier == Tier::kDevice; });
     if (plain) return;
     residents_ = choose_residents(text_, tiers_, shapes_, plan_);
-    for (const Need& need : find_needs(text_, order_)) {
-      ends_[need.block].emplace(need.before, need);
-      needed_in_.emplace(need.handle, need.block);
-    }
+    arrivals_ = Arrivals(find_needs(text_, order_));
     for (auto& [ref, block] : text_.blocks) {
       if (!ref.once()) rewrite(ref, block);
     }
@@ -76,49 +160,21 @@ class Tiering {
     ref_ = ref;
     out_.clear();
     staged_.clear();
-    find_last_writes(block);
+    last_writes_ = LastWrites(block, tiers_);
     for (at_ = 0; at_ < block.size(); ++at_) {
-      arrive(ref);
+      copy_down(arrivals_.at(ref, at_));
       TextInstruction instruction = std::move(block[at_]);
       when_ = instruction.when;
       cause_ = instruction.cause;
       std::visit([&](auto& body) { stage(instruction, body); }, instruction.body);
     }
-    arrive(ref);
-    rewritten_.insert(ref);
-    arrive_before_others();
+    copy_down(arrivals_.at(ref, at_));
+    copy_down(arrivals_.at_end(ref));
     when_ = When::kAlways;
     if (ref.kind == BlockKind::kPrologue) {
       for (const Staged& kept : for_step_) copy_up(kept, false);
     }
     block = issue_ahead(std::move(out_), block.size(), ref, graph_, plan_);
-  }
-
-  void find_last_writes(const std::vector<TextInstruction>& block) {
-    last_writes_.clear();
-    for (size_t i = 0; i < block.size(); ++i) {
-      const auto* compute = std::get_if<TextCompute>(&block[i].body);
-      if (compute == nullptr) continue;
-      const Tier tier = tiers_.of(*compute);
-      for (const TextOutput& output : compute->outputs) {
-        if (tiers_.of_buffer(output.view.buffer) == tier) continue;
-        const StagedPart key = part_of(output.view, tier);
-        auto& writes = last_writes_[key.buffer];
-        const auto it = std::find_if(writes.begin(), writes.end(),
-                                     [&](const auto& write) { return write.first == key; });
-        if (it == writes.end()) {
-          writes.emplace_back(key, i);
-        } else {
-          it->second = i;
-        }
-      }
-    }
-  }
-  bool is_last_write(const StagedPart& key) const {
-    for (const auto& [written, position] : last_writes_.at(key.buffer)) {
-      if (written == key) return position == at_;
-    }
-    return true;
   }
 
   // ---- emission
@@ -127,7 +183,7 @@ class Tiering {
   }
   void copy(TensorId tensor, const TextView& from, const TextView& to, Write write,
             bool ahead = false) {
-    arrivals_[to.buffer].push_back(next_handle_);
+    copies_[to.buffer].push_back(next_handle_);
     emit({TextCopy{tensor, from, to, write, next_handle_++}, when_, cause_}, true, ahead);
   }
 
@@ -272,7 +328,7 @@ class Tiering {
     std::vector<StagedPart> done;
     for (TextOutput& output : compute.outputs) {
       const StagedPart key = part_of(output.view, tier);
-      if (write(output, tier) && is_last_write(key)) done.push_back(key);
+      if (write(output, tier) && last_writes_.contains(key, at_)) done.push_back(key);
     }
     emit(std::move(instruction), false);
     for (const StagedPart& key : done) flush(key.buffer);
@@ -298,7 +354,7 @@ class Tiering {
       // which the other place's text names. So the value must be in that buffer.
       if (own.buffer != rests && share_ranks(mesh_of(cross.from_place), mesh_of(cross.to_place))) {
         flush(rests);
-        for (const int handle : arrivals_[rests]) text_.due.try_emplace(handle, instruction.order);
+        for (const int handle : copies_[rests]) text_.due.try_emplace(handle, instruction.order);
       }
     } else {
       land(own, cross.tensor, cross.handle);
@@ -307,43 +363,24 @@ class Tiering {
   }
 
   // Directs a value that arrives under `handle` to a staging buffer on the device, if `to` rests in
-  // another tier. arrive() later copies the value to the buffer at rest.
+  // another tier. The value is later copied to the buffer at rest.
   void land(TextView& to, TensorId tensor, int handle) {
     flush(to.buffer);
     if (tiers_.of_buffer(to.buffer) == Tier::kDevice) return forget(to.buffer, nullptr);
     const TextView rests = to;
     Staged& staged = staged_for_writing(to, Tier::kDevice, tensor);
     to.buffer = staged.buffer;
-    arriving_[handle].push_back({tensor, to, rests, when_, cause_});
+    arrivals_.add(handle, {tensor, to, rests, when_, cause_});
     forget(rests.buffer, &staged);
   }
 
-  // Copies arrived values to their buffers at rest: those that the present instruction is the first
-  // to need. They have arrived, because they are awaited before this instruction.
-  void arrive(BlockRef ref) {
-    const auto& ends = ends_[ref];
-    for (auto end = ends.lower_bound(at_); end != ends.upper_bound(at_); ++end) {
-      const auto arrived = arriving_.extract(end->second.handle);
-      if (!arrived) continue;
-      when_ = end->second.when;
-      cause_ = end->second.cause;
-      for (const Arriving& one : arrived.mapped()) copy(one.tensor, one.from, one.to, Write::kSet);
+  // Copies arrived values to their buffers at rest.
+  void copy_down(const std::vector<Arriving>& arrived) {
+    for (const Arriving& one : arrived) {
+      when_ = one.when;
+      cause_ = one.cause;
+      copy(one.tensor, one.from, one.to, Write::kSet);
     }
-  }
-
-  // Copies arrived values to their buffers at rest at the end of this block: those that are first
-  // needed in a block that runs later but was rewritten before this block.
-  void arrive_before_others() {
-    std::erase_if(arriving_, [&](const auto& arriving) {
-      const auto needed = needed_in_.find(arriving.first);
-      if (needed == needed_in_.end() || !rewritten_.contains(needed->second)) return false;
-      for (const Arriving& one : arriving.second) {
-        when_ = one.when;
-        cause_ = one.cause;
-        copy(one.tensor, one.from, one.to, Write::kSet);
-      }
-      return true;
-    });
   }
 
   void stage(TextInstruction& instruction, TextWait&) { emit(std::move(instruction), false); }
@@ -358,13 +395,6 @@ class Tiering {
   }
 
   void stage(TextInstruction& instruction, TextLoad&) { emit(std::move(instruction), false); }
-
-  struct Arriving {
-    TensorId tensor;
-    TextView from, to;
-    When when = When::kAlways;
-    OpId cause;
-  };
 
   PlaceText& text_;
   const Graph& graph_;
@@ -382,12 +412,9 @@ class Tiering {
   std::deque<Staged> staged_;  // in this block
   std::deque<Staged> for_step_;
   std::map<int32_t, std::deque<Staged>> for_micro_batch_;
-  ByBlock<std::multimap<size_t, Need>> ends_;  // by position: handles that are first needed there
-  std::map<int, BlockRef> needed_in_;          // by handle: the block that needs it first
-  std::set<BlockRef> rewritten_;
-  std::map<int, std::vector<Arriving>> arriving_;  // by handle
-  std::map<int, std::vector<int>> arrivals_;       // by buffer: handles of copies into it
-  std::map<int, std::vector<std::pair<StagedPart, size_t>>> last_writes_;  // by buffer
+  Arrivals arrivals_;
+  LastWrites last_writes_;                  // of this block
+  std::map<int, std::vector<int>> copies_;  // by buffer: handles of copies into it
 };
 
 }  // namespace

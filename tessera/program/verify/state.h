@@ -10,14 +10,6 @@
 
 namespace tessera::verifying {
 
-// A failed check, without its position in the program. An empty rule means no failure.
-struct Failure {
-  std::string rule;
-  TensorId tensor;
-  std::string message;
-  explicit operator bool() const { return !rule.empty(); }
-};
-
 // An `InFlight` is a box of a buffer that a communication uses which was issued and not awaited.
 struct InFlight {
   size_t communication = 0;

@@ -169,7 +169,10 @@ class Simulation(Answer):
 
     @property
     def critical_path(self) -> Table:
-        """The chain of instructions that takes the whole step: rank, what, label, start_s, end_s."""
+        """The chain of instructions that takes the whole step: rank, what, label, start_s, end_s.
+
+        Steps that repeat from round to round of micro-batches are listed once, with `times` and `period_s`.
+        """
         return Table(self.json["critical_path"])
 
     def _figures(self) -> dict[str, str]:

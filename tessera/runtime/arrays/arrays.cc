@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <utility>
@@ -14,148 +12,15 @@
 #include "tessera/base/permutation.h"
 #include "tessera/base/philox.h"
 #include "tessera/base/text.h"
-#include "tessera/data/array_file.h"
 #include "tessera/data/match_files.h"
 #include "tessera/data/numbers.h"
+#include "tessera/runtime/arrays/opened_array.h"
 #include "tessera/runtime/data/data_store.h"
 #include "tessera/runtime/data/inputs.h"
 #include "tessera/runtime/data/sample_passes.h"
-#include "tessera/runtime/kernels/nest.h"
 
 namespace tessera {
 namespace {
-
-// The change of one dim of a sample: a shift, and after the shift perhaps a mirroring.
-struct Move {
-  int64_t by = 0;
-  bool mirrored = false;
-  // Returns the element that moves to place `at`; a result outside of [0, size) means that no
-  // element moves there.
-  int64_t source(int64_t at, int64_t size) const { return (mirrored ? size - 1 - at : at) - by; }
-  // Returns the places to which the elements `have` move, counted from the begin of the interval
-  // `at`. Consecutive elements move to consecutive places.
-  Interval places(Interval have, Interval at, int64_t size) const {
-    if (have.empty()) return {};
-    const int64_t first = mirrored ? size - 1 - (have.end() - 1 + by) : have.begin + by;
-    return {first - at.begin, have.size};
-  }
-  // Returns the interval of elements that move into the places `at`.
-  Interval sources(Interval at, int64_t size) const {
-    if (at.empty()) return {};
-    const int64_t first = source(mirrored ? at.end() - 1 : at.begin, size);
-    return intersect({first, at.size}, {0, size});
-  }
-};
-using Moves = SmallVector<Move, 4>;  // one for each dim of a sample
-
-struct OpenedArray {
-  std::string name;  // name of the file, with the dataset
-  std::unique_ptr<ArrayFile> file;
-  int64_t sample_elements = 1;   // elements of one sample
-  int64_t samples_of_batch = 0;  // samples of a batch of the input
-  size_t leading = 0;            // dims of the input that count samples
-  // For each dim of a sample in the input: the array's dim, or 0 if the dim has one element and the
-  // array lacks it. Empty if a sample is flat in the array.
-  std::vector<size_t> dims;
-  std::vector<int64_t> sizes, strides;  // by dim of a sample in the input
-  int64_t values = 0;                   // an integer input's elements are in [0, values)
-  bool ignores = false;                 // whether an integer input may have -1
-  double scale = 1;                     // factor of a floating input
-  int64_t ahead = 0;                    // how many steps later samples are taken from
-  bool moved = false;  // whether samples are shifted or mirrored along their last two dims
-
-  int64_t samples() const { return file->shape().front(); }
-};
-
-std::vector<int64_t> without_ones(std::vector<int64_t> shape) {
-  std::erase(shape, 1);
-  return shape;
-}
-
-int64_t product_of(const std::vector<int64_t>& sizes) { return Box::whole(sizes).volume(); }
-
-// Finds how many leading dims of the input count samples, and which dims of the array belong to the
-// other dims of the input. Returns whether the array fits the input.
-bool match_dims(const std::vector<int64_t>& input, OpenedArray& array) {
-  const std::vector<int64_t>& shape = array.file->shape();
-  if (shape.empty()) return false;
-  const std::vector<int64_t> sample(shape.begin() + 1, shape.end());
-  for (size_t leading = 1; leading <= input.size(); ++leading) {
-    const std::vector<int64_t> rest(input.begin() + static_cast<int64_t>(leading), input.end());
-    const bool same = without_ones(sample) == without_ones(rest);
-    const bool flat = sample.size() == 1 && sample.front() == product_of(rest);
-    if (!same && !flat) continue;
-    array.leading = leading;
-    array.sizes = rest;
-    array.strides = row_major_strides(rest);
-    size_t at = 1;
-    for (size_t d = 0; same && d < rest.size(); ++d) {
-      while (rest[d] != 1 && shape[at] == 1) ++at;
-      array.dims.push_back(rest[d] == 1 ? 0 : at++);
-    }
-    return true;
-  }
-  return false;
-}
-
-// Reads the box `rest` of a sample, which is given in the input's dims, to `to`: row-major, packed.
-Status read_sample(const OpenedArray& array, int64_t sample, const Box& rest, std::byte* to) {
-  Box box = Box::whole(array.file->shape());
-  box.dims[0] = {sample, 1};
-  if (!array.dims.empty() || rest.rank() == 0) {
-    for (size_t d = 0; d < rest.rank(); ++d) {
-      if (array.dims[d] > 0) box.dims[array.dims[d]] = rest.dims[d];
-    }
-    return array.file->read(box, to);
-  }
-  // The array is flat. Reads one run of consecutive elements for the inner dims that the box has in
-  // whole, at each position of the outer dims.
-  size_t inner = rest.rank();
-  int64_t run = 1;
-  bool whole = true;
-  while (inner > 0 && whole) {
-    --inner;
-    const int64_t size = inner == 0 ? array.sample_elements / array.strides[0]
-                                    : array.strides[inner - 1] / array.strides[inner];
-    run *= rest.dims[inner].size;
-    whole = rest.dims[inner].size == size;
-  }
-  std::vector<int64_t> at(inner, 0);
-  for (int64_t done = 0; done < rest.volume(); done += run) {
-    int64_t from = rest.dims[inner].begin * array.strides[inner];
-    for (size_t d = 0; d < inner; ++d) from += (rest.dims[d].begin + at[d]) * array.strides[d];
-    box.dims[1] = {from, run};
-    TESSERA_TRY_VOID(array.file->read(box, to));
-    to += run * number_bytes(array.file->number());
-    for (size_t d = inner; d-- > 0 && ++at[d] == rest.dims[d].size;) at[d] = 0;
-  }
-  return {};
-}
-
-// Returns the box of a sample's elements that move into the box `rest`.
-Box sources(const OpenedArray& array, const Box& rest, const Moves& moves) {
-  Box from = rest;
-  for (size_t d = 0; d < rest.rank(); ++d)
-    from.dims[d] = moves[d].sources(rest.dims[d], array.sizes[d]);
-  return from;
-}
-
-template <class To, class From>
-To number_as(const std::byte* at) {
-  return static_cast<To>(read_number<From>(at));
-}
-
-// Calls f for each element of the box, in row-major order, with the element's coordinates, counted
-// from the box's first element, and the number of elements before it.
-template <class F>
-void each_place(const Box& box, F&& f) {
-  std::vector<int64_t> at(box.rank(), 0);
-  const int64_t volume = box.volume();
-  for (int64_t i = 0; i < volume; ++i) {
-    f(at, i);
-    for (size_t d = at.size(); d-- > 0 && ++at[d] == box.dims[d].size;) at[d] = 0;
-  }
-}
 
 class ArraySource : public DataSource, public SampleAccess {
  public:
@@ -208,7 +73,7 @@ class ArraySource : public DataSource, public SampleAccess {
     const OpenedArray& array = arrays_.at(tensor.name);
     std::vector<std::byte> numbers(
         static_cast<size_t>(rest_of(array, region).volume() * number_bytes(array.file->number())));
-    return load_parts(step, tensor, region, to, [&](Part& part) {
+    return load_parts(step, tensor, region, to, [&](SamplePart& part) {
       part.numbers = numbers.data();
       return read_sample(array, part.sample, part.box, numbers.data());
     });
@@ -277,7 +142,7 @@ class ArraySource : public DataSource, public SampleAccess {
                      const kernels::Array& to,
                      const std::function<const std::byte*(size_t)>& numbers) const override {
     size_t next = 0;
-    return load_parts(step, tensor, region, to, [&](Part& part) -> Status {
+    return load_parts(step, tensor, region, to, [&](SamplePart& part) -> Status {
       part.numbers = numbers(next++);
       return {};
     });
@@ -292,13 +157,6 @@ class ArraySource : public DataSource, public SampleAccess {
     return paths;
   }
 
-  // A box of a sample and the numbers that were read for it.
-  struct Part {
-    int64_t sample = 0;
-    Box box;
-    const std::byte* numbers = nullptr;
-  };
-
   // Carries out load(). Calls `read` for each part that is not empty, in order, to get the numbers
   // of the part.
   template <class Read>
@@ -311,11 +169,12 @@ class ArraySource : public DataSource, public SampleAccess {
     each_sample(array, step, tensor, region, [&](const std::vector<int64_t>& at, int64_t place) {
       int64_t begin = 0;
       for (size_t d = 0; d < at.size(); ++d) begin += at[d] * to.strides[d];
-      const Moves moves = moves_of(array, tensor.name, place);
-      Part part{sample_at(array, place), sources(array, rest, moves), nullptr};
+      const SampleMoves moves = moves_of(array, tensor.name, place);
+      SamplePart part{sample_at(array, place), sources(array, rest, moves), nullptr};
       if (status && !part.box.empty()) status = read(part);
       if (!status) return;
-      status = store_all(array, part, rest, moves, to.data + begin * bytes, to);
+      status = store_part(array, part, rest, moves, to.data + begin * bytes, to);
+      if (!status) status = data_error(status.error().message);
     });
     return status;
   }
@@ -349,8 +208,8 @@ class ArraySource : public DataSource, public SampleAccess {
   }
 
   // Draws the moves of a sample. Each input and each place of the run uses other random numbers.
-  Moves moves_of(const OpenedArray& array, const std::string& input, int64_t place) const {
-    Moves moves;
+  SampleMoves moves_of(const OpenedArray& array, const std::string& input, int64_t place) const {
+    SampleMoves moves;
     for (size_t d = 0; d < array.sizes.size(); ++d) moves.push_back({});
     if (!array.moved) return moves;
     const std::string stream = wants_.stream + ".moves." + input;
@@ -384,130 +243,6 @@ class ArraySource : public DataSource, public SampleAccess {
           "expected arrays with as many samples a batch, found {} by the shape of '{}' and {} by "
           "that of '{}'",
           a.samples_of_batch, a.name, b.samples_of_batch, b.name));
-    }
-    return {};
-  }
-
-  // Stores the elements that move into the box `rest` of a sample, and zeros at places of the box
-  // to which no element moves. `at` is the address of the box's first element.
-  Status store_all(const OpenedArray& array, const Part& part, const Box& rest, const Moves& moves,
-                   std::byte* at, const kernels::Array& to) const {
-    const int64_t bytes = dtype_bytes(to.dtype), step = number_bytes(array.file->number());
-    const size_t joined = first_joined(array, part, rest, moves, to);
-    const Box outer(
-        Box::Dims(rest.dims.begin(), rest.dims.begin() + static_cast<ptrdiff_t>(joined)));
-    // The innermost loop stores `length` elements at once. The interval `inside` of them gets
-    // numbers of the sample, the others get zeros.
-    Run run{.stride = rest.rank() == 0 ? bytes : to.strides.back() * bytes, .step = step};
-    int64_t length = 1;
-    for (size_t d = joined; d < rest.rank(); ++d) length *= rest.dims[d].size;
-    Interval inside{0, length};
-    if (joined + 1 == rest.rank()) {
-      const size_t d = joined;
-      inside = moves[d].places(part.box.dims[d], rest.dims[d], array.sizes[d]);
-      if (moves[d].mirrored) run.step = -step;
-    }
-    run.count = inside.size;
-    Status status;
-    each_place(outer, [&](const std::vector<int64_t>& place, int64_t) {
-      int64_t offset = 0, element = part.sample * array.sample_elements, number = 0;
-      bool has_numbers = !inside.empty();
-      for (size_t d = 0; d < rest.rank(); ++d) {
-        const Interval have = part.box.dims[d];
-        const int64_t there = d < joined                            ? place[d]
-                              : d + 1 == rest.rank() && d == joined ? inside.begin
-                                                                    : 0;
-        const int64_t from = moves[d].source(rest.dims[d].begin + there, array.sizes[d]);
-        if (d < joined) offset += place[d] * to.strides[array.leading + d] * bytes;
-        element += from * array.strides[d];
-        number = number * have.size + from - have.begin;
-        has_numbers = has_numbers && from >= have.begin && from < have.end();
-      }
-      const Interval filled = has_numbers ? inside : Interval{0, 0};
-      zeros(at + offset, run.stride, {0, filled.begin}, to.dtype);
-      zeros(at + offset, run.stride, {filled.end(), length - filled.end()}, to.dtype);
-      if (filled.empty()) return;
-      run.source = part.numbers + number * step;
-      run.at = at + offset + inside.begin * run.stride;
-      run.element = element;
-      if (auto stored = store(array, run, to.dtype); !stored && status) status = std::move(stored);
-    });
-    return status;
-  }
-
-  // Returns the first of the inner dims over which one loop can run, because their elements are
-  // consecutive in the sample, in the part that was read and at the destination. These dims are
-  // neither moved nor mirrored nor read in part, except if only the last dim is left, which is
-  // always looped over by itself.
-  static size_t first_joined(const OpenedArray& array, const Part& part, const Box& rest,
-                             const Moves& moves, const kernels::Array& to) {
-    if (rest.rank() == 0) return 0;
-    const auto is_plain = [&](size_t d) {
-      return moves[d].by == 0 && !moves[d].mirrored && part.box.dims[d] == rest.dims[d];
-    };
-    size_t d = rest.rank() - 1;
-    while (d > 0 && is_plain(d) && is_plain(d - 1) && rest.dims[d].size == array.sizes[d] &&
-           to.strides[array.leading + d - 1] == to.strides[array.leading + d] * rest.dims[d].size) {
-      --d;
-    }
-    return d;
-  }
-
-  // Numbers that are read one after the other, forwards or backwards, and stored at
-  // equal distances.
-  struct Run {
-    int64_t stride = 0, step = 0;  // bytes between elements of the destination, and between numbers
-    int64_t count = 0;
-    const std::byte* source = nullptr;
-    std::byte* at = nullptr;
-    int64_t element = 0;  // index, in the array, of the run's first element
-    int64_t element_of(int64_t i) const { return step < 0 ? element - i : element + i; }
-  };
-
-  static void zeros(std::byte* at, int64_t stride, Interval places, DType dtype) {
-    for (int64_t i = places.begin; i < places.end(); ++i)
-      kernels::store_element(at + i * stride, dtype, 0.0);
-  }
-
-  Status store(const OpenedArray& array, const Run& run, DType dtype) const {
-    return with_number(array.file->number(), [&](auto type) {
-      using From = decltype(type);
-      if (!is_floating(dtype)) return store_integers<From>(array, run);
-      if (dtype == DType::kFloat32) {
-        return store_floating<From>(array, run, [](std::byte* at, double value) {
-          const auto narrow = static_cast<float>(value);
-          std::memcpy(at, &narrow, sizeof narrow);
-        });
-      }
-      return store_floating<From>(array, run, [&](std::byte* at, double value) {
-        kernels::store_element(at, dtype, value);
-      });
-    });
-  }
-
-  template <class From, class Put>
-  static Status store_floating(const OpenedArray& array, const Run& run, Put&& put) {
-    int64_t first_nan = run.count;
-    for (int64_t i = 0; i < run.count; ++i) {
-      const auto value = number_as<double, From>(run.source + i * run.step);
-      if (std::isnan(value)) first_nan = std::min(first_nan, i);
-      put(run.at + i * run.stride, array.scale * value);
-    }
-    if (first_nan == run.count) return {};
-    return data_error(fmt::format("'{}', element {}: expected a number, found NaN", array.name,
-                                  run.element_of(first_nan)));
-  }
-
-  template <class From>
-  static Status store_integers(const OpenedArray& array, const Run& run) {
-    for (int64_t i = 0; i < run.count; ++i) {
-      const auto value = number_as<int64_t, From>(run.source + i * run.step);
-      if ((value >= 0 && value < array.values) || (value == -1 && array.ignores)) {
-        std::memcpy(run.at + i * run.stride, &value, sizeof value);
-        continue;
-      }
-      return data_error(fmt::format("'{}', element {}: expected a number from 0 to {}, found {}",
-                                    array.name, run.element_of(i), array.values - 1, value));
     }
     return {};
   }

@@ -2,18 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "tessera/base/check.h"
 #include "tessera/graph/pieces.h"
-#include "tessera/runtime/initialise.h"
 #include "tessera/runtime/kernels/nest.h"
 
 namespace tessera {
@@ -34,17 +27,7 @@ CachedRows::~CachedRows() = default;
 
 Status CachedRows::prepare() {
   const Program& program = *wants_.program;
-  for (size_t i = 0; i < cache().held.size(); ++i) {
-    const Buffer &held = program.buffer(cache().held[i]), &rest = program.buffer(cache().rests[i]);
-    Part part;
-    part.held = held.id;
-    part.slots = wants_.memory(held.id);
-    if (rest.tier != Tier::kDisk) part.rest = wants_.memory(rest.id);
-    part.bytes = rest.bytes() / cache().rows.size;
-    part.at = row_bytes_;
-    row_bytes_ += part.bytes;
-    parts_.push_back(part);
-  }
+  TESSERA_TRY_VOID(rest_.prepare(wants_));
   first_ = Origins(*wants_.graph).of(program.buffer(cache().held.front()).tensor).first;
   const Buffer& index = program.buffer(cache().index);
   sparse::CacheOptions options;
@@ -55,47 +38,6 @@ Status CachedRows::prepare() {
   TESSERA_TRY(CacheIndex made, CacheIndex::make(options));
   index_ = std::make_unique<CacheIndex>(std::move(made));
   find_turns();
-  record_.resize(static_cast<size_t>(row_bytes_));
-  record_of_copier_.resize(static_cast<size_t>(row_bytes_));
-  return parts_.front().rest == nullptr ? open_file() : Status();
-}
-
-// Makes the file of rows. Reading a row that was never written gives the initial values of the
-// cache's tensors.
-Status CachedRows::open_file() {
-  const char* folder = std::getenv("TMPDIR");
-  std::string path =
-      std::string(folder != nullptr && *folder != '\0' ? folder : "/tmp") + "/tessera.XXXXXX";
-  if (mkdtemp(path.data()) == nullptr)
-    return fault(fmt::format("disk tier: {}: {}", path, std::strerror(errno)));
-  std::vector<std::pair<Tensor, Box>> begins;  // of each part: the whole table, and this rank's
-                                               // region of it
-  const Origins origins(*wants_.graph);
-  for (const Part& part : parts_) {
-    const TensorId tensor = wants_.program->buffer(part.held).tensor;
-    Box region;
-    for (const Home& home : wants_.program->homes) {
-      if (home.buffer == part.held) region = home.region;
-    }
-    const PieceOrigin origin = origins.of(tensor);
-    begins.emplace_back(whole_of(wants_.graph->tensor(tensor), origin), origin.in_whole(region));
-  }
-  const auto init = [this, begins = std::move(begins)](int64_t row, std::byte* out) {
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      const Tensor& tensor = begins[i].first;
-      Box region = begins[i].second;
-      region.dims[0] = {region.dims[0].begin + row, 1};
-      initialise(tensor, region, wants_.seed,
-                 Array::contiguous(out + parts_[i].at, wants_.program->buffer(parts_[i].held).dtype,
-                                   region.shape()));
-    }
-  };
-  const std::string file = path + "/rows";
-  auto opened = sparse::FileRows::open(file, {cache().rows.size, row_bytes_}, init);
-  unlink(file.c_str());
-  rmdir(path.c_str());
-  if (!opened) return fault("disk tier: " + opened.error().message);
-  file_ = std::move(*opened);
   return {};
 }
 
@@ -237,7 +179,7 @@ Status CachedRows::finish(const Open& open, bool changed) {
   const int64_t before = index_->counts().rows_out;
   const std::vector<RowMove> back = index_->finish(open.batch, changed);
   if (open.whose != Whose::kEvaluation) counts_.rows_out += index_->counts().rows_out - before;
-  return write_back(back);
+  return rest_.write_back(back);
 }
 
 Status CachedRows::release(int handle, bool changed) {
@@ -256,34 +198,8 @@ Status CachedRows::release_all() {
 // ---- rows
 
 Status CachedRows::move(const CacheBatch& batch) {
-  TESSERA_TRY_VOID(write_back(batch.out));
-  return read_in(batch.in);
-}
-
-Status CachedRows::read_in(const std::vector<RowMove>& moves) {
-  for (const RowMove& one : moves) {
-    if (file_ != nullptr) TESSERA_TRY_VOID(file_->read(one.row, record_of_copier_.data()));
-    for (const Part& part : parts_) {
-      const std::byte* from =
-          file_ != nullptr ? record_of_copier_.data() + part.at : part.rest + one.row * part.bytes;
-      std::memcpy(part.slots + one.place * part.bytes, from, static_cast<size_t>(part.bytes));
-    }
-  }
-  return {};
-}
-
-// Writes rows back from the device to where they rest. The copier's jobs call this function, and so
-// does the rank's thread between the copier's jobs, for other rows.
-Status CachedRows::write_back(const std::vector<RowMove>& moves) {
-  std::vector<std::byte> record(file_ != nullptr ? static_cast<size_t>(row_bytes_) : 0);
-  for (const RowMove& one : moves) {
-    for (const Part& part : parts_) {
-      std::byte* to = file_ != nullptr ? record.data() + part.at : part.rest + one.row * part.bytes;
-      std::memcpy(to, part.slots + one.place * part.bytes, static_cast<size_t>(part.bytes));
-    }
-    if (file_ != nullptr) TESSERA_TRY_VOID(file_->write(one.row, record.data()));
-  }
-  return {};
+  TESSERA_TRY_VOID(rest_.write_back(batch.out));
+  return rest_.read_in(batch.in);
 }
 
 kernels::Kernel CachedRows::places_of(const Array& from, const Array& to) const {
@@ -312,56 +228,32 @@ kernels::Kernel CachedRows::places_of(const Array& from, const Array& to) const 
 
 // ---- all rows
 
-const CachedRows::Part& CachedRows::part(BufferId held) const {
-  return *std::find_if(parts_.begin(), parts_.end(),
-                       [&](const Part& one) { return one.held == held; });
+Status CachedRows::update_rest() { return rest_.write_back(index_->flush()); }
+
+Status CachedRows::forget() {
+  TESSERA_TRY_VOID(drop_next());
+  index_->clear();
+  return {};
 }
 
-Status CachedRows::update_rest() { return write_back(index_->flush()); }
-
 std::byte* CachedRows::rest(BufferId held, bool to_be_written) {
-  const Part& one = part(held);
-  if (one.rest == nullptr) return nullptr;
+  std::byte* memory = rest_.memory(held);
+  if (memory == nullptr) return nullptr;
   Status status = update_rest();  // cannot fail, because the rows rest in memory
-  if (to_be_written) {
-    if (status) status = drop_next();
-    if (status) index_->clear();
-  }
+  if (status && to_be_written) status = forget();
   TESSERA_CHECK(status.has_value(), "{}", status.error().message);
-  return one.rest;
+  return memory;
 }
 
 Status CachedRows::read(BufferId held, std::byte* out) {
-  const Part& one = part(held);
   TESSERA_TRY_VOID(update_rest());
-  for (int64_t row = 0; row < cache().rows.size; ++row) {
-    const std::byte* from = one.rest + row * one.bytes;
-    if (file_ != nullptr) {
-      TESSERA_TRY_VOID(file_->read(row, record_.data()));
-      from = record_.data() + one.at;
-    }
-    std::memcpy(out + row * one.bytes, from, static_cast<size_t>(one.bytes));
-  }
-  return {};
+  return rest_.read(held, out);
 }
 
 Status CachedRows::write(BufferId held, const std::byte* in) {
-  const Part& one = part(held);
   TESSERA_TRY_VOID(update_rest());
-  TESSERA_TRY_VOID(drop_next());
-  index_->clear();
-  for (int64_t row = 0; row < cache().rows.size; ++row) {
-    const std::byte* from = in + row * one.bytes;
-    const auto size = static_cast<size_t>(one.bytes);
-    if (file_ == nullptr) {
-      std::memcpy(one.rest + row * one.bytes, from, size);
-      continue;
-    }
-    TESSERA_TRY_VOID(file_->read(row, record_.data()));
-    std::memcpy(record_.data() + one.at, from, size);
-    TESSERA_TRY_VOID(file_->write(row, record_.data()));
-  }
-  return {};
+  TESSERA_TRY_VOID(forget());
+  return rest_.write(held, in);
 }
 
 }  // namespace tessera

@@ -1,7 +1,7 @@
 // Manages a cache of rows (RowCache, program.h): a rank's device holds some rows of a table and of
 // the table's optimizer states. A CachedRows tells the interpreter which rows are at which places
-// (sparse/cache/cache_index.h), makes the jobs by which the copier moves rows, and keeps the rows
-// at rest, in memory or in a file for this cache alone.
+// (sparse/cache/cache_index.h), and makes the jobs by which the copier moves rows to and from
+// where they rest (rows_at_rest.h).
 //
 // The rank's thread decides which rows move (fetch, release), and the copier's thread runs the jobs
 // that move them. Private to tessera/runtime.
@@ -20,24 +20,11 @@
 #include "tessera/graph/graph.h"
 #include "tessera/program/program.h"
 #include "tessera/runtime/arrays/copier.h"
+#include "tessera/runtime/cached_rows/rows_at_rest.h"
 #include "tessera/runtime/kernels.h"
-#include "tessera/runtime/step/execution.h"
 #include "tessera/sparse/cache/cache_index.h"
-#include "tessera/sparse/cache/row_store.h"
 
 namespace tessera {
-
-struct CachedRowsWants {
-  const Graph* graph = nullptr;
-  const Program* program = nullptr;
-  int cache = 0;
-  uint64_t seed = 0;
-  std::function<std::byte*(BufferId)> memory;  // returns the memory of buffers that are no file
-  AheadFunction ahead;                         // empty: later batches are not known
-  // Waits until all jobs that were handed to the copier are done. Called before a fetch ahead that
-  // no step took over is given up, because its job may still be running.
-  std::function<Status()> settle;
-};
 
 class CachedRows {
  public:
@@ -79,16 +66,10 @@ class CachedRows {
   Status write(BufferId held, const std::byte* in);
 
   const sparse::CacheCounts& counts() const { return counts_; }
-  int64_t row_bytes() const { return row_bytes_; }
+  int64_t row_bytes() const { return rest_.row_bytes(); }
 
  private:
   explicit CachedRows(CachedRowsWants wants) : wants_(std::move(wants)) {}
-  struct Part {  // one tensor of the cache: the table's weights or a state
-    BufferId held;
-    std::byte* slots = nullptr;
-    std::byte* rest = nullptr;  // null: in the file
-    int64_t bytes = 0, at = 0;  // bytes of a row; where it begins in a record of the file
-  };
   struct Open {
     int64_t step = 0;          // the step for which the rows are fetched
     std::vector<int64_t> ids;  // this rank's numbers of the rows; -1: other rank
@@ -107,7 +88,6 @@ class CachedRows {
     return wants_.program->caches[static_cast<size_t>(wants_.cache)];
   }
   Status prepare();
-  Status open_file();
   void find_turns();
   std::vector<int64_t> rows_of(std::vector<int64_t> ids) const;
   Result<std::vector<int64_t>> ids_of_turn(int64_t turn) const;
@@ -116,18 +96,14 @@ class CachedRows {
   Result<std::unique_ptr<Open>> begin(std::vector<int64_t> ids, Whose whose, int64_t step);
   Status finish(const Open& open, bool changed);
   Status move(const sparse::CacheBatch& batch);
-  Status read_in(const std::vector<sparse::RowMove>& moves);
-  Status write_back(const std::vector<sparse::RowMove>& moves);
   Status update_rest();
   Status drop_next();
-  const Part& part(BufferId held) const;
+  Status forget();  // leaves no row in the cache and no fetch ahead
 
   CachedRowsWants wants_;
-  std::vector<Part> parts_;
-  int64_t row_bytes_ = 0;
+  RowsAtRest rest_;
   int64_t first_ = 0;  // row of the whole table at which this table begins, if it is a
                        // piece (graph/pieces.h)
-  std::unique_ptr<sparse::FileRows> file_;
   std::unique_ptr<sparse::CacheIndex> index_;
   std::map<int, std::unique_ptr<Open>> open_;  // by handle
   std::deque<std::unique_ptr<Open>> next_;     // fetched ahead
@@ -136,7 +112,6 @@ class CachedRows {
   int64_t first_step_ = -1;
   bool counted_ = false;
   sparse::CacheCounts counts_;
-  std::vector<std::byte> record_, record_of_copier_;
 };
 
 }  // namespace tessera

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstring>
 #include <future>
@@ -16,22 +15,16 @@
 #include "tessera/runtime/arrays/arena.h"
 #include "tessera/runtime/checkpoint/checkpoint_origin.h"
 #include "tessera/runtime/checkpoint/held_state.h"
+#include "tessera/runtime/checkpoint/restoring.h"
 #include "tessera/runtime/step/ranks.h"
 #include "tessera/state/box_runs.h"
 #include "tessera/state/shares.h"
 
 namespace tessera {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-}  // namespace
 
 struct Checkpointing::Impl {
+  using Clock = std::chrono::steady_clock;
+
   Impl(const CheckpointJob& the_job, const Program& the_program, comm::Communicator& the_world)
       : job(the_job), program(the_program), world(the_world), state(graph(), program, world) {
     for (const auto& [key, level] : levels_of(job.config)) {
@@ -58,10 +51,6 @@ struct Checkpointing::Impl {
 
   const Graph& graph() const { return job.compiled.graph(); }
   bool saves() const { return !levels.empty(); }
-  void note(const std::string& text) const {
-    if (world.rank() == 0 && job.note) job.note(text);
-  }
-
   // Takes memory for the copies before the first step.
   Status prepare(const RankExecutor& executor) {
     if (!saves()) return {};
@@ -107,144 +96,9 @@ struct Checkpointing::Impl {
     return {};
   }
 
-  // ---- reading
-  // Checks that all ranks see the same list of checkpoints. If they do not, the folder is not
-  // shared by all ranks, which is an error.
-  Status check_candidates() {
-    const std::vector<Candidate>& candidates = job.origin.candidates;
-    const std::array<int64_t, 2> mine{std::ssize(candidates),
-                                      candidates.empty() ? -1 : candidates.front().step};
-    for (const auto& one : comm::gather_values(world, mine)) {
-      if (one != mine) {
-        return fault(
-            fmt::format("{}: expected one folder for all ranks, found that they see "
-                        "different checkpoints",
-                        job.config.checkpoint.dir));
-      }
-    }
-    return {};
-  }
-
-  // The regions that this rank reads from a source, and the memory into which the values are read.
-  struct Loading {
-    std::vector<WantedRegion> wanted;
-    std::vector<std::pair<const Home*, HostArray>> on_disk;  // homes on disk, with memory for
-                                                             // their values
-    std::vector<std::vector<float>> residuals;
-    int64_t missing = 0;  // number of missing residuals
-  };
-
-  Loading loading_of(RankExecutor& executor, const Manifest& manifest) {
-    Loading loading;
-    std::map<std::string_view, size_t> places;
-    for (size_t i = 0; i < manifest.tensors.size(); ++i) places[manifest.tensors[i].name] = i;
-    const std::vector<const Home*> homes = state.homes();
-    loading.on_disk.reserve(homes.size());
-    for (const Home* home : homes) {
-      const PieceOrigin origin = state.origins.of(home->tensor);
-      const auto place = places.find(origin.name);
-      if (place == places.end()) continue;  // the user has already been told
-      const DType dtype = program.buffer(home->buffer).dtype;
-      std::byte* out = executor.memory(*home);
-      if (out == nullptr) {
-        HostArray& values =
-            loading.on_disk.emplace_back(home, HostArray{home->tensor, home->region, dtype, {}})
-                .second;
-        values.data.resize(static_cast<size_t>(home->region.volume() * dtype_bytes(dtype)));
-        out = values.data.data();
-      }
-      loading.wanted.push_back({place->second, origin.in_whole(home->region), dtype, out});
-    }
-    loading.residuals = executor.residuals();
-    for (size_t i = 0; i < loading.residuals.size(); ++i) {
-      const auto place = places.find(state.residual_name(executor, i));
-      const std::vector<int64_t> shape{static_cast<int64_t>(loading.residuals[i].size())};
-      if (place == places.end() || manifest.tensors[place->second].shape != shape) {
-        ++loading.missing;
-        continue;
-      }
-      loading.wanted.push_back({place->second, Box::whole(shape), DType::kFloat32,
-                                reinterpret_cast<std::byte*>(loading.residuals[i].data())});
-    }
-    return loading;
-  }
-
-  // Returns, by rank, the boxes of a checkpoint that the rank reads.
-  std::vector<std::vector<HeldBox>> wanted_of_all(const Manifest& manifest) const {
-    std::map<std::string_view, size_t> places;
-    for (size_t i = 0; i < manifest.tensors.size(); ++i) places[manifest.tensors[i].name] = i;
-    std::vector<std::vector<HeldBox>> wanted(state.held.size());
-    for (size_t rank = 0; rank < state.held.size(); ++rank) {
-      for (const HeldBox& one : state.held[rank]) {
-        const auto place = places.find(state.tensors[one.tensor].name);
-        if (place != places.end() &&
-            manifest.tensors[place->second].shape == state.tensors[one.tensor].shape)
-          wanted[rank].push_back({place->second, one.box});
-      }
-    }
-    return wanted;
-  }
-
-  // Reads the state and compares checksums in one pass. Returns, on all ranks, the damage that the
-  // ranks have found; "" if there is none.
-  std::string load(RankExecutor& executor, const Candidate& one, int64_t& missing) {
-    std::string why = one.damage;
-    Loading loading;
-    if (one.source != nullptr) {
-      const Manifest& manifest = one.source->manifest();
-      loading = loading_of(executor, manifest);
-      const auto compare = share_comparisons(manifest, wanted_of_all(manifest));
-      const Status read =
-          one.source->load(loading.wanted, compare[static_cast<size_t>(world.rank())]);
-      if (!read) why = read.error().message;
-    }
-    for (std::string& found : comm::gather_bytes(world, why))
-      if (!found.empty()) return std::move(found);
-    for (const auto& [home, values] : loading.on_disk) executor.write(*home, values);
-    if (!loading.residuals.empty()) executor.set_residuals(loading.residuals);
-    missing = 0;
-    for (const int64_t of_rank : comm::gather_values(world, loading.missing)) missing += of_rank;
-    return "";
-  }
-
-  Status load_weights(RankExecutor& executor, const TensorSource& source) {
-    const Clock::time_point start = Clock::now();
-    for (const Home* home : state.homes()) {
-      const Tensor& tensor = graph().tensor(home->tensor);
-      if (tensor.role == Role::kOptimizerState) continue;
-      const PieceOrigin origin = state.origins.of(tensor.id);
-      if (!begins_with_weights(job.config.weights_of, origin.name)) continue;
-      const SourceArray* array = source.find(origin.name);
-      const Box region = origin.in_whole(home->region);
-      // Weights may lack the running state of the model (Role::kBuffer); then the buffer keeps its
-      // initial values.
-      const bool fits = array != nullptr && array->shape == origin.shape;
-      if (tensor.role == Role::kBuffer && !fits) continue;
-      TESSERA_CHECK(array != nullptr, "{}", tensor.name);
-      HostArray values{home->tensor, home->region, program.buffer(home->buffer).dtype, {}};
-      std::byte* out = executor.memory(*home);
-      if (out == nullptr) {
-        values.data.resize(static_cast<size_t>(home->region.volume() * dtype_bytes(values.dtype)));
-        TESSERA_TRY_VOID(source.read(*array, region, values.dtype, values.data.data()));
-        executor.write(*home, values);
-      } else {
-        TESSERA_TRY_VOID(source.read(*array, region, values.dtype, out));
-      }
-    }
-    world.barrier();
-    result.bytes_read = source.bytes_read();
-    return report_load({0, source.where(), result.bytes_read, seconds_since(start)});
-  }
-
   Result<int64_t> restore(RankExecutor& executor) {
-    for (const std::string& text : job.origin.notes) note(text);
-    int64_t done = 0;
-    if (job.config.resume) TESSERA_TRY_VOID(check_candidates());
-    if (!job.origin.candidates.empty()) {
-      TESSERA_TRY(done, continue_from_checkpoint(executor));
-    } else if (job.origin.weights != nullptr) {
-      TESSERA_TRY_VOID(load_weights(executor, *job.origin.weights));
-    }
+    TESSERA_TRY(const int64_t done,
+                restore_state({job, program, world, state, result.bytes_read}, executor));
     result.resumed_from = done;
     // A folder that cannot be written or that has too little space is to be found before the
     // first step.
@@ -256,42 +110,6 @@ struct Checkpointing::Impl {
     return done;
   }
 
-  Result<int64_t> continue_from_checkpoint(RankExecutor& executor) {
-    const std::vector<Candidate>& candidates = job.origin.candidates;
-    std::vector<std::string> damaged;
-    int64_t missing = 0;
-    Clock::time_point start = Clock::now();
-    for (; damaged.size() < candidates.size(); start = Clock::now()) {
-      const std::string why = load(executor, candidates[damaged.size()], missing);
-      if (why.empty()) break;
-      damaged.push_back(why);
-      executor.initialise();  // a part of the damaged checkpoint may have been read
-    }
-    const double seconds = seconds_since(start);
-    if (damaged.size() == candidates.size())
-      return fault(damaged.front() + "; no checkpoint before it is whole");
-    for (size_t i = 0; i < damaged.size() && world.rank() == 0; ++i) {
-      TESSERA_TRY(const std::string path,
-                  set_aside(job.storage, candidates[i].dir, candidates[i].step));
-      note(fmt::format("{}; it is set aside as {}", damaged[i], path));
-    }
-    const Candidate& one = candidates[damaged.size()];
-    if (missing > 0) {
-      note(fmt::format(
-          "{}: {} residuals of compressed messages begin at zero: they are of another plan",
-          one.source->where(), missing));
-    }
-    result.bytes_read = one.source->bytes_read();
-    TESSERA_TRY_VOID(report_load({one.step, one.source->where(), result.bytes_read, seconds}));
-    note(fmt::format("{}: the run goes on after step {}", one.source->where(), one.step));
-    return one.step;
-  }
-
-  Status report_load(const LoadReport& report) const {
-    return world.rank() == 0 ? job.loaded(report) : Status{};
-  }
-
-  // ---- writing
   // Finds the home of each part of this rank's shard.
   void homes_of_parts() {
     // The homes of each tensor by name, with the boxes that they have in the whole tensor.

@@ -1,7 +1,8 @@
 // Executes the steps of one rank: what RankExecutor (interpreter.h) is made of. Three values are read
 // while a step runs: the memory (rank_memory.h), what was prepared of the instructions
 // (prepared_step.h), and what is under way (flights.h). Without a device the rank's thread executes
-// the instructions one after the other; with one it gives them to the streams of the device.
+// the instructions one after the other (execute.h); with one it gives them to the streams of the
+// device.
 //
 //   RankStep step(graph, program, world, options);
 //   TESSERA_TRY_VOID(step.prepare());
@@ -69,6 +70,10 @@ class RankStep {
       }
     }
   }
+  // Throws a fault unless the status is good.
+  void expect(const Status& status, const comm::Label& where) const;
+  // Returns the communicator for arrays that the host reaches.
+  comm::Communicator& of_host() const { return memory.accelerated() ? world : *communicator; }
   // Returns the memory of a residual for the host; null without a view.
   float* residual_of(const std::optional<View>& view, device::HostCopies& copies) const;
 
@@ -111,11 +116,9 @@ class RankStep {
 
  private:
   Status prepare_program();
-  void add_flight(BlockRef block, const Instruction& instruction);
   // Gives the step to the streams and waits until they have done it. If any of it failed, tells the
   // other ranks, since a stream of messages may be waiting for them.
   void run_on_streams();
-  void expect(const Status& status, const comm::Label& where) const;
   void run_block(const StepRun& run);
   void execute_timed(const StepRun& run, const Instruction& instruction, PreparedInstruction& made,
                      Executed* times);
@@ -130,33 +133,6 @@ class RankStep {
   // Loads an input into memory of the host, from where the device takes it.
   void launch_load(const StepRun& run, const Instruction& instruction, const Load& one,
                    const PreparedInstruction& made, Executed* times);
-  std::string profile_name(const Instruction& instruction) const;
-  void execute(const StepRun& run, const Instruction& instruction, PreparedInstruction& made);
-  void execute_compute(const StepRun& run, const Compute& compute, PreparedInstruction& made);
-  void round_sums(const StepRun& run, const Compute& compute) const;
-  Box box_of(const StepRun& run, const Compute& compute) const;
-  void show(const StepRun& run, const Compute& compute) const;
-  // Returns a contiguous array in `memory`, which it makes large enough.
-  static kernels::Array host_array(std::vector<std::byte>& memory, DType dtype,
-                                   std::vector<int64_t> shape);
-  kernels::Kernel prepare_compute(const StepRun& run, const Compute& compute);
-  void execute_fetch(const StepRun& run, const FetchRows& fetch, PreparedInstruction& made);
-  // Returns the communicator for arrays that the host reaches.
-  comm::Communicator& of_host() const { return memory.accelerated() ? world : *communicator; }
-  void execute_issue(const StepRun& run, const Issue& issue, PreparedInstruction& made);
-  void exchange_rows(const StepRun& run, const Issue& issue, PreparedInstruction& made);
-  void execute_send(const StepRun& run, const Send& send, PreparedInstruction& made);
-  void execute_receive(const StepRun& run, const Recv& receive, PreparedInstruction& made);
-  void submit_copy(const StepRun& run, const Copy& copy, PreparedInstruction& made);
-  // Prepares a copy between tiers. One between a file and an accelerator goes through memory of the
-  // host, for which the host waits.
-  Copier::Job prepare_move(const TierArray& from, const TierArray& to, bool add);
-  void execute_copy(const StepRun& run, const Copy& copy, PreparedInstruction& made);
-  // Loads an input. An input that is marked as one of the next step gets the data of the next step.
-  // When fill_ahead() executes only the part that works ahead, `load` already gives the data of
-  // that next step.
-  void execute_load(const StepRun& run, const Load& one, PreparedInstruction& made);
-  void load_values(const Load& one, const Box& region, const kernels::Array& to);
 };
 
 }  // namespace tessera

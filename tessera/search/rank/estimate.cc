@@ -626,10 +626,9 @@ Estimate Estimator::estimate_stages(const Choice& choice, const std::vector<Sums
     const double played_s = schedules_.play(choice.schedule, size, choice.micro_batches, times);
     out.step_s = std::max(played_s, m * crossing) + once;
   } else if (p > 1) {
-    // Adds the bubble, in which the slowest place waits for the others, as if these took equally
-    // long and all slices took as long as the slowest one.
+    // Adds the bubble as if all slices took as long as the slowest one.
     const auto slices = static_cast<double>(std::max<size_t>(choice.slices.size(), 1));
-    out.step_s += schedule->bubble * slice * slices * (sum - most) / static_cast<double>(p - 1);
+    out.step_s += schedule->bubble * slice * slices * sum / static_cast<double>(p);
     out.step_s += 2 * between.way_s;
     if (!hides) out.step_s += 2 * m * static_cast<double>(choice.chunks) * between.arrives_s;
   }

@@ -1,4 +1,4 @@
-#include "tessera/program/member_boxes.h"
+#include "tessera/program/instantiate/member_boxes.h"
 
 #include <algorithm>
 

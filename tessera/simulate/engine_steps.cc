@@ -6,83 +6,47 @@
 #include <cmath>
 #include <functional>
 
-#include "tessera/simulate/engine_state.h"
+#include "tessera/simulate/engine_steps.h"
 
 namespace tessera::engine {
 
 Engine::Engine(const Play& play, RunItemsTable& run_items, bool counts_rounds)
-    : play_(play),
-      run_items_(run_items),
-      path_(play.rules.path),
-      micro_batches_(play.micro_batches) {
-  const size_t n = play.players.size();
-  actors_.resize(n);
-  results_.resize(n);
-  first_run_.resize(n);
-  last_run_.resize(n);
-  slots_.resize(n);
-  slot_base_.resize(n);
-  loads_.assign(play.pools.size(), 0);
-  for (size_t p = 0; p < n; ++p) {
-    const Player& player = play.players[p];
-    actors_[p].queues.resize(static_cast<size_t>(player.streams));
-    actors_[p].past.resize(player.blocks.size());
-    results_[p].accounts.resize(static_cast<size_t>(player.accounts));
-    schedules_.push_back(&player.schedule);
-    slot_base_[p].assign(player.handles.size(), -1);
-  }
-  find_ends();
-  if (counts_rounds) watch_rounds();
-}
-
-// Finds the first and last runs of blocks.
-void Engine::find_ends() {
-  for (size_t p = 0; p < actors_.size(); ++p) {
-    const std::vector<Run>& runs = *schedules_[p];
-    first_run_[p].assign(play_.players[p].blocks.size(), -1);
-    last_run_[p].assign(play_.players[p].blocks.size(), -1);
-    for (size_t run = 0; run < runs.size(); ++run) {
-      const auto block = static_cast<size_t>(runs[run].block);
-      if (first_run_[p][block] < 0) first_run_[p][block] = static_cast<int32_t>(run);
-      last_run_[p][block] = static_cast<int32_t>(run);
-    }
-  }
-}
+    : scene_(play, run_items), rounds_(scene_, counts_rounds) {}
 
 Result<Outcome> Engine::run() {
-  const auto players = static_cast<int32_t>(actors_.size());
+  const auto players = static_cast<int32_t>(scene_.actors.size());
   for (int32_t p = 0; p < players; ++p) schedule_step(p, 0);
-  while (!agenda_.empty() || !posts_.empty()) {
-    const bool post = agenda_.empty() || (!posts_.empty() && next_is_post());
-    const double time = post ? posts_.front().time : agenda_.next().time;
-    if (time > mark_due_) take_mark();
-    if (lost_count_) return Outcome{};
-    now_ = time;
-    ++played_;
+  while (!scene_.agenda.empty() || !scene_.posts.empty()) {
+    const bool post = scene_.agenda.empty() || (!scene_.posts.empty() && next_is_post());
+    const double time = post ? scene_.posts.front().time : scene_.agenda.next().time;
+    rounds_.before(time);
+    if (lost_count()) return Outcome{};
+    scene_.now = time;
+    ++scene_.events;
     if (post) {
       on_post();
       continue;
     }
-    const int32_t who = agenda_.next().who;
-    agenda_.erase(who);
+    const int32_t who = scene_.agenda.next().who;
+    scene_.agenda.erase(who);
     if (who < players) {
       on_step(who);
     } else {
       on_transfer(who - players);
     }
   }
-  while (watched_ >= 0) watch_next();
-  if (lost_count_) return Outcome{};
-  for (const Actor& a : actors_) {
-    if (a.state != State::kFinished) return deadlock();
+  rounds_.end();
+  if (lost_count()) return Outcome{};
+  for (const Actor& a : scene_.actors) {
+    if (a.state != State::kFinished) return deadlock(scene_);
   }
-  account_stretches();
-  return outcome();
+  scene_.stretches.add_to(scene_.results);
+  return outcome_of(scene_);
 }
 
 bool Engine::next_is_post() const {
-  const Post& post = posts_.front();
-  const Agenda::Entry& other = agenda_.next();
+  const Post& post = scene_.posts.front();
+  const Agenda::Entry& other = scene_.agenda.next();
   return post.time != other.time ? post.time < other.time : post.order < other.order;
 }
 
@@ -101,47 +65,34 @@ void Engine::on_step(int32_t p) {
 }
 
 void Engine::on_post() {
-  std::ranges::pop_heap(posts_, std::greater<>());
-  const Post due = posts_.back();
-  posts_.pop_back();
+  std::ranges::pop_heap(scene_.posts, std::greater<>());
+  const Post due = scene_.posts.back();
+  scene_.posts.pop_back();
   const RunItems& of_run = run_items(run_items_of(due.player, due.run));
   post(due.player, of_run.items[static_cast<size_t>(due.item)],
-       schedule(due.player)[static_cast<size_t>(due.run)].micro_batch, of_run.ref);
+       scene_.timetable.run(due.player, static_cast<size_t>(due.run)).micro_batch, of_run.ref);
 }
 
-void Engine::schedule_step(int32_t p, double time) { agenda_.set(p, time, order_++); }
+void Engine::schedule_step(int32_t p, double time) { scene_.agenda.set(p, time, scene_.order++); }
 
 int32_t Engine::run_items_of(int32_t p, int32_t run) {
-  const auto block = static_cast<size_t>(schedule(p)[static_cast<size_t>(run)].block);
-  const bool first = first_run_[static_cast<size_t>(p)][block] == run;
-  const bool last = last_run_[static_cast<size_t>(p)][block] == run;
-  return run_items_.index_of(p, static_cast<int32_t>(block), first, last);
-}
-
-// Returns the first slot of a handle. Slots are made when they are first needed, because most
-// handles are of collectives that are only played in stretches and need no slots.
-int32_t Engine::first_slot(int32_t p, int32_t handle) {
-  int32_t& base = slot_base_[static_cast<size_t>(p)][static_cast<size_t>(handle)];
-  if (base >= 0) return base;
-  std::vector<Slot>& slots = slots_[static_cast<size_t>(p)];
-  base = static_cast<int32_t>(slots.size());
-  const bool each = player(p).handles[static_cast<size_t>(handle)].each_micro_batch;
-  slots.resize(slots.size() + static_cast<size_t>(each ? micro_batches_ : 1));
-  return base;
+  const int32_t block = scene_.timetable.run(p, static_cast<size_t>(run)).block;
+  const bool first = scene_.timetable.first(p, static_cast<size_t>(block)) == run;
+  const bool last = scene_.timetable.last(p, static_cast<size_t>(block)) == run;
+  return scene_.run_items.index_of(p, block, first, last);
 }
 
 int32_t Engine::slot_of(int32_t p, const Item& item) {
-  const Actor& a = actors_[static_cast<size_t>(p)];
-  const int32_t base = first_slot(p, item.handle);
+  const Actor& a = scene_.actors[static_cast<size_t>(p)];
   const Run& run = run_of(p);
-  if (!player(p).handles[static_cast<size_t>(item.handle)].each_micro_batch) return base;
-  if (item.lag == 0) return base + static_cast<int32_t>(run.micro_batch);
+  const bool each = player(p).handles[static_cast<size_t>(item.handle)].each_micro_batch;
+  if (!each || item.lag == 0) return scene_.slots.at(p, item.handle, run.micro_batch);
   const std::vector<int32_t>& past = a.past[family_of(p, run.block)];
   const auto lag = static_cast<size_t>(item.lag);
   if (lag > past.size()) return -1;
   // If the run was of the other size of micro-batches, it may have issued nothing under the handle.
-  const int32_t s = base + past[past.size() - lag];
-  const Slot& sent = slots_[static_cast<size_t>(p)][static_cast<size_t>(s)];
+  const int32_t s = scene_.slots.at(p, item.handle, past[past.size() - lag]);
+  const Slot& sent = scene_.slots(p, s);
   const bool none =
       sent.transfer < 0 && !sent.done &&
       std::ranges::any_of(player(p).blocks, [](const Block& block) { return block.family >= 0; });
@@ -151,17 +102,8 @@ int32_t Engine::slot_of(int32_t p, const Item& item) {
 void Engine::spend(int32_t p, double until, Spent what, int32_t label, int32_t cause) {
   Actor& a = actor(p);
   if (until <= a.d) return;
-  results_[static_cast<size_t>(p)].spent_s[static_cast<size_t>(what)] += until - a.d;
-  if (!path_) {
-    a.d = until;
-    return;
-  }
-  if (!a.spans.empty() && a.spans.back().what == what && a.spans.back().run_items < 0 &&
-      cause < 0 && a.spans.back().cause < 0 && a.spans.back().label == label) {
-    a.spans.back().end = until;
-  } else {
-    a.spans.push_back({a.d, until, what, label, cause});
-  }
+  result(p).spent_s[static_cast<size_t>(what)] += until - a.d;
+  if (scene_.history) scene_.history->add(p, {a.d, until, what, label, cause});
   a.d = until;
 }
 
@@ -170,9 +112,10 @@ void Engine::spend(int32_t p, double until, Spent what, int32_t label, int32_t c
 void Engine::begin_run(int32_t p) {
   Actor& a = actor(p);
   a.at = 0;
+  a.current = scene_.timetable.run(p, static_cast<size_t>(a.run));
   a.run_items = run_items_of(p, a.run);
-  if (p == watched_) watch_run(p);
-  if (play_.rules.messages_block) return post_receives(p, a.run, a.h);
+  rounds_.run_begins(p);
+  if (scene_.play.rules.messages_block) return post_receives(p, a.run, a.h);
   if (a.run == 0) post_receives(p, 0, a.h);
   post_receives(p, a.run + 1, a.h + run_items(a.run_items).host);
 }
@@ -180,18 +123,18 @@ void Engine::begin_run(int32_t p) {
 // Posts the receives of a run that are posted ahead, now or later. The host begins the run at
 // `host_at` if it waits for nothing, and posts each receive when it would come to it then.
 void Engine::post_receives(int32_t p, int32_t run, double host_at) {
-  if (run >= static_cast<int32_t>(schedule(p).size())) return;
+  if (run >= static_cast<int32_t>(scene_.timetable.size(p))) return;
   const int32_t index = run_items_of(p, run);
+  const int64_t micro_batch = scene_.timetable.run(p, static_cast<size_t>(run)).micro_batch;
   for (size_t i = 0; i < run_items(index).receives.size(); ++i) {
     const int32_t at = run_items(index).receives[i];
-    const double time = std::max(now_, host_at + run_items(index).host_before[i]);
-    if (time > now_) {
+    const double time = std::max(scene_.now, host_at + run_items(index).host_before[i]);
+    if (time > scene_.now) {
       actor(p).host_bound = std::max(actor(p).host_bound, time);
-      posts_.push_back({time, order_++, p, run, at});
-      std::ranges::push_heap(posts_, std::greater<>());
+      scene_.posts.push_back({time, scene_.order++, p, run, at});
+      std::ranges::push_heap(scene_.posts, std::greater<>());
     } else {
-      post(p, run_items(index).items[static_cast<size_t>(at)],
-           schedule(p)[static_cast<size_t>(run)].micro_batch, run_items(index).ref);
+      post(p, run_items(index).items[static_cast<size_t>(at)], micro_batch, run_items(index).ref);
     }
   }
 }
@@ -200,8 +143,7 @@ void Engine::advance(int32_t p) {
   Actor& a = actor(p);
   if (a.state == State::kWaiting || a.state == State::kFinished) return;
   if (a.state == State::kDraining) return finish_player(p);
-  const auto runs = static_cast<int32_t>(schedule(p).size());
-  while (a.run < runs) {
+  while (a.run < static_cast<int32_t>(scene_.timetable.size(p))) {
     if (a.run_items < 0) begin_run(p);
     while (a.at < static_cast<int32_t>(run_items(a.run_items).items.size())) {
       if (begin_stretch(p)) return;
@@ -221,7 +163,7 @@ void Engine::finish_player(int32_t p) {
   a.state = State::kDraining;
   if (a.outstanding > 0) return;
   if (a.last_done >= 0) attribute_wait(p, a.last_done);
-  spend(p, now_, Spent::kHost, 0);
+  spend(p, scene_.now, Spent::kHost, 0);
   a.state = State::kFinished;
 }
 
@@ -243,10 +185,10 @@ bool Engine::step(int32_t p, const Item& item) {
 }
 
 double Engine::noise(int32_t p, const Item& item) const {
-  const double sigma = play_.rules.jitter;
+  const double sigma = scene_.play.rules.jitter;
   if (sigma == 0) return 1;
   const Run& run = run_of(p);
-  const Philox random{play_.rules.seed, static_cast<uint64_t>(player(p).rank)};
+  const Philox random{scene_.play.rules.seed, static_cast<uint64_t>(player(p).rank)};
   const uint64_t which = (static_cast<uint64_t>(run.block) << 52) ^
                          (static_cast<uint64_t>(run.micro_batch) << 24) ^
                          static_cast<uint64_t>(item.instruction);
@@ -255,16 +197,16 @@ double Engine::noise(int32_t p, const Item& item) const {
 
 bool Engine::step_compute(int32_t p, const Item& item) {
   Actor& a = actor(p);
-  const double start = std::max({a.d, now_, a.h + item.host_s + item.launch_s});
-  if (start > now_) {
+  const double start = std::max({a.d, scene_.now, a.h + item.host_s + item.launch_s});
+  if (start > scene_.now) {
     if (start > a.d) a.host_bound = start;
     schedule_step(p, start);
     return false;
   }
   a.h += item.host_s;
-  spend(p, now_, Spent::kHost, item.label);
+  spend(p, scene_.now, Spent::kHost, item.label);
   a.state = State::kComputing;
-  a.started = a.updated = now_;
+  a.started = a.updated = scene_.now;
   a.left = device_time(item) * noise(p, item);
   if (player(p).pool >= 0 && !a.loading) {
     a.loading = true;
@@ -272,7 +214,7 @@ bool Engine::step_compute(int32_t p, const Item& item) {
     add_load(player(p).pool, player(p).ranks);
   }
   a.rate = compute_rate(p);
-  schedule_step(p, now_ + a.left / a.rate);
+  schedule_step(p, scene_.now + a.left / a.rate);
   return false;
 }
 
@@ -280,20 +222,21 @@ void Engine::finish_compute(int32_t p) {
   Actor& a = actor(p);
   const Item& item = run_items(a.run_items).items[static_cast<size_t>(a.at)];
   a.state = State::kReady;
-  PlayerResult& result = results_[static_cast<size_t>(p)];
-  result.busy_s[static_cast<size_t>(Lane::kCompute)] += now_ - a.started;
-  if (play_.rules.events) {
-    trace_.push_back({player(p).rank, Lane::kCompute, 0, run_items(a.run_items).ref,
-                      item.instruction, run_of(p).micro_batch, a.started, now_, item.label, -1, 0});
+  PlayerResult& result = scene_.result(p);
+  result.busy_s[static_cast<size_t>(Lane::kCompute)] += scene_.now - a.started;
+  if (scene_.play.rules.events) {
+    scene_.trace.push_back({player(p).rank, Lane::kCompute, 0, run_items(a.run_items).ref,
+                            item.instruction, run_of(p).micro_batch, a.started, scene_.now,
+                            item.label, -1, 0});
   }
-  spend(p, now_, item.spent, item.label);
+  spend(p, scene_.now, item.spent, item.label);
   ++a.at;
 }
 
 bool Engine::step_join(int32_t p, const Item& item) {
   Actor& a = actor(p);
-  const double at = std::max({a.d, now_, a.h + item.host_s + item.launch_s});
-  if (at > now_) {
+  const double at = std::max({a.d, scene_.now, a.h + item.host_s + item.launch_s});
+  if (at > scene_.now) {
     if (at > a.d) a.host_bound = at;
     schedule_step(p, at);
     return false;
@@ -315,7 +258,7 @@ bool Engine::step_wait(int32_t p, const Item& item) {
     if (item.blocks_host) hold_host(a);
     return true;
   }
-  spend(p, now_, Spent::kHost, item.label);
+  spend(p, scene_.now, Spent::kHost, item.label);
   a.state = State::kWaiting;
   a.slot = s;
   return false;
@@ -324,8 +267,8 @@ bool Engine::step_wait(int32_t p, const Item& item) {
 // Sets the host's clock to the device's time if it is behind, because the host has waited for the
 // device.
 void Engine::hold_host(Actor& a) const {
-  if (a.h > now_) a.host_bound = std::max(a.host_bound, a.h);
-  a.h = std::max(a.h, now_);
+  if (a.h > scene_.now) a.host_bound = std::max(a.host_bound, a.h);
+  a.h = std::max(a.h, scene_.now);
 }
 
 void Engine::resume(int32_t p, int32_t t) {
@@ -337,7 +280,7 @@ void Engine::resume(int32_t p, int32_t t) {
   a.h += item.host_s;
   if (item.blocks_host) hold_host(a);
   ++a.at;
-  schedule_step(p, now_);
+  schedule_step(p, scene_.now);
 }
 
 // Adds the player's time until now, in which it waited for the transfer, to its uses of time: as a
@@ -345,17 +288,10 @@ void Engine::resume(int32_t p, int32_t t) {
 void Engine::attribute_wait(int32_t p, int32_t t) {
   const Transfer& done = transfer(t);
   if (done.last >= 0 && done.last != p) {
-    spend(p, std::min(done.ready, now_), Spent::kBubble, done.item->label, done.last);
+    spend(p, std::min(done.ready, scene_.now), Spent::kBubble, done.item->label, done.last);
   }
   expose(p, t);
-  spend(p, std::min(done.end, now_), done.item->spent, done.item->label);
-}
-
-Part* Engine::part_of(int32_t p, int32_t t) {
-  for (Part& part : transfer(t).parts) {
-    if (part.player == p) return &part;
-  }
-  return nullptr;
+  spend(p, std::min(done.end, scene_.now), done.item->spent, done.item->label);
 }
 
 // Counts the time from d to the end of the transfer as exposed: the transfer's own time, and the
@@ -364,13 +300,11 @@ void Engine::expose(int32_t p, int32_t t) {
   const double d = actor(p).d;
   double until = transfer(t).end;
   while (t >= 0 && until > d) {
-    const Part* mine = part_of(p, t);
+    const Part* mine = scene_.part_of(p, t);
     if (mine == nullptr) return;
     const double from = std::max(d, transfer(t).start);
     if (mine->item->account >= 0 && until > from) {
-      results_[static_cast<size_t>(p)]
-          .accounts[static_cast<size_t>(mine->item->account)]
-          .exposed_s += until - from;
+      result(p).accounts[static_cast<size_t>(mine->item->account)].exposed_s += until - from;
     }
     until = transfer(t).start;
     t = mine->before;

@@ -18,14 +18,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tessera/simulate/engine_state.h"
+#include "tessera/simulate/round_counter.h"
 
 namespace tessera::engine {
 namespace {
 
-// Two times count as equal if they differ by at most this fraction of the time since the step
-// began.
-constexpr double kSameTime = 1e-12;
 constexpr size_t kMostMarks = 48;  // the most marks that are kept
 // The number of rounds that are kept so that later repetitions can still be found to repeat.
 constexpr int64_t kKept = 8;
@@ -63,13 +60,21 @@ std::vector<double> all_results(const std::vector<PlayerResult>& results) {
   return out;
 }
 
+// Returns whether a transfer can have no more effect. A message must have arrived, and its receive
+// must be posted too.
+bool is_over(const Transfer& one) {
+  if (one.phase != Phase::kDone) return false;
+  return one.item->kind == ItemKind::kIssue ||
+         static_cast<int32_t>(one.parts.size()) >= one.item->parties;
+}
+
 }  // namespace
 
 // Finds the rounds to watch, unless something needs every round to be played.
-void Engine::watch_rounds() {
-  const Rules& rules = play_.rules;
-  if (!play_.rounds || path_ || rules.events || rules.jitter > 0) return;
-  rounds_ = *play_.rounds;
+RoundCounter::RoundCounter(Scene& scene, bool counts) : scene_(scene) {
+  const Rules& rules = scene_.play.rules;
+  if (!counts || !scene_.play.rounds || rules.events || rules.jitter > 0) return;
+  rounds_ = *scene_.play.rounds;
   left_out_.assign(rounds_.size(), 0);
   for (size_t size = 0; size < rounds_.size(); ++size) {
     const auto& repetitions = rounds_[size].repetitions;
@@ -86,7 +91,7 @@ void Engine::watch_rounds() {
 
 // Goes on to watch the next repetition of to_watch_. A size's later repetitions are skipped if no
 // micro-batches of this size were left out of its first one.
-void Engine::watch_next() {
+void RoundCounter::watch_next() {
   lost_count_ = lost_count_ || due_;
   due_ = false;
   watched_ = -1;
@@ -98,7 +103,7 @@ void Engine::watch_next() {
     due_ = watch_.repetition > 0;
     if (due_ && left_out_[watch_.size] == 0) continue;
     size_t fewest = SIZE_MAX;
-    for (int32_t p = 0; p < static_cast<int32_t>(actors_.size()); ++p) {
+    for (int32_t p = 0; p < static_cast<int32_t>(scene_.actors.size()); ++p) {
       const size_t rounds = repetition(p).runs() / runs_a_round(p);
       if (rounds < fewest) watched_ = p;
       fewest = std::min(fewest, rounds);
@@ -107,29 +112,29 @@ void Engine::watch_next() {
   due_ = due_ && watched_ >= 0;
 }
 
-size_t Engine::runs_a_round(int32_t p) const {
+size_t RoundCounter::runs_a_round(int32_t p) const {
   const Repetition& one = repetition(p);
   return one.period * static_cast<size_t>(rounds().unit / one.unit);
 }
 
 // Handles the begin of a run of the watched player. If a round begins with the run, a mark is due
 // as soon as all that happens at this time has happened.
-void Engine::watch_run(int32_t p) {
+void RoundCounter::watch_run(int32_t p) {
   const Repetition& one = repetition(p);
-  const auto run = static_cast<size_t>(actor(p).run);
+  const auto run = static_cast<size_t>(scene_.actor(p).run);
   if (run >= one.first + one.runs()) return watch_next();
   if (run < one.first || (run - one.first) % runs_a_round(p) != 0) return;
-  mark_at_ = now_;
-  mark_due_ = now_ + kSameTime * now_;
+  mark_at_ = scene_.now;
+  mark_due_ = scene_.now + kSameTime * scene_.now;
 }
 
 // Returns how many rounds may be left out such that every player is then still in its repetition
 // and has yet to play its last round; -1 if some player is not in such a position now.
-int64_t Engine::rounds_ahead() const {
+int64_t RoundCounter::rounds_ahead() const {
   int64_t out = INT64_MAX;
-  for (int32_t p = 0; p < static_cast<int32_t>(actors_.size()); ++p) {
+  for (int32_t p = 0; p < static_cast<int32_t>(scene_.actors.size()); ++p) {
     const Repetition& one = repetition(p);
-    const auto run = static_cast<size_t>(actors_[static_cast<size_t>(p)].run);
+    const auto run = static_cast<size_t>(scene_.actors[static_cast<size_t>(p)].run);
     const size_t end = one.first + one.runs() - one.period;
     // The first period does not count, because it may have items of only a block's first run. The
     // last period does not count either, for items of a block's last run. One more run is kept,
@@ -140,7 +145,7 @@ int64_t Engine::rounds_ahead() const {
   return out;
 }
 
-void Engine::take_mark() {
+void RoundCounter::take_mark() {
   mark_due_ = kNever;
   const int64_t ahead = rounds_ahead();
   if (ahead <= 0) {
@@ -150,13 +155,14 @@ void Engine::take_mark() {
   Mark mark;
   mark.time = mark_at_;
   const Repetition& one = repetition(watched_);
-  mark.round = static_cast<int64_t>((static_cast<size_t>(actor(watched_).run) - one.first) /
+  mark.round = static_cast<int64_t>((static_cast<size_t>(scene_.actor(watched_).run) - one.first) /
                                     runs_a_round(watched_));
-  for (size_t p = 0; p < actors_.size(); ++p) note_player(static_cast<int32_t>(p), mark);
+  for (size_t p = 0; p < scene_.actors.size(); ++p) note_player(static_cast<int32_t>(p), mark);
   note_transfers(mark);
   note_posts(mark);
-  mark.results = all_results(results_);
+  mark.results = all_results(scene_.results);
   mark.stretches = played_stretches_.size();
+  if (scene_.history) mark.spans = scene_.history->sizes();
   for (size_t i = marks_.size(); i-- > 0;) {
     const Mark& before = marks_[i];
     const int64_t rounds_between = mark.round - before.round;
@@ -174,8 +180,8 @@ void Engine::take_mark() {
   marks_.push_back(std::move(mark));
 }
 
-void Engine::note_player(int32_t p, Mark& mark) {
-  const Actor& a = actor(p);
+void RoundCounter::note_player(int32_t p, Mark& mark) const {
+  const Actor& a = scene_.actor(p);
   Notes notes(mark);
   const Repetition& one = repetition(p);
   notes.words(
@@ -198,29 +204,22 @@ void Engine::note_player(int32_t p, Mark& mark) {
   if (stretch.head < 0) return;
   notes.moment(stretch.head_start);
   const bool over = stretch.d <= mark.time;  // what is left of the head then does not matter
-  notes.amount(over ? 0 : stretch.head_left - (mark.time - stretch.head_updated) * head_rate(p));
+  notes.amount(over ? 0
+                    : stretch.head_left - (mark.time - stretch.head_updated) * scene_.head_rate(p));
 }
 
-// Returns whether a transfer can have no more effect. A message must have arrived, and its receive
-// must be posted too.
-bool Engine::is_over(const Transfer& one) const {
-  if (one.phase != Phase::kDone) return false;
-  return one.item->kind == ItemKind::kIssue ||
-         static_cast<int32_t>(one.parts.size()) >= one.item->parties;
-}
-
-int64_t Engine::relative_micro_batch(const Transfer& one, int64_t round) const {
+int64_t RoundCounter::relative_micro_batch(const Transfer& one, int64_t round) const {
   const Part& part = one.parts[0];
-  const Handle& handle = player(part.player).handles[static_cast<size_t>(part.item->handle)];
+  const Handle& handle = scene_.player(part.player).handles[static_cast<size_t>(part.item->handle)];
   return handle.each_micro_batch ? one.micro_batch - round * rounds().unit : one.micro_batch;
 }
 
-void Engine::note_transfers(Mark& mark) {
-  std::erase_if(open_, [this](int32_t t) { return is_over(transfer(t)); });
+void RoundCounter::note_transfers(Mark& mark) {
+  std::erase_if(open_, [this](int32_t t) { return is_over(scene_.transfer(t)); });
   // Sorted, because transfers that began at the same time may be in any order in open_.
   std::vector<std::array<int64_t, 4>> keys;
   for (const int32_t t : open_) {
-    const Transfer& one = transfer(t);
+    const Transfer& one = scene_.transfer(t);
     const bool alone = one.item->match < 0;
     keys.push_back({one.item->match, alone ? one.parts[0].player : 0,
                     alone ? reinterpret_cast<intptr_t>(one.item) : 0, t});
@@ -228,7 +227,7 @@ void Engine::note_transfers(Mark& mark) {
   std::ranges::sort(keys);
   Notes notes(mark);
   for (const auto& key : keys) {
-    const Transfer& one = transfer(static_cast<int32_t>(key[3]));
+    const Transfer& one = scene_.transfer(static_cast<int32_t>(key[3]));
     notes.item(one.item);
     notes.words({static_cast<int64_t>(one.phase), relative_micro_batch(one, mark.round), one.heads,
                  one.posted ? 1 : 0, one.last});
@@ -243,7 +242,7 @@ void Engine::note_transfers(Mark& mark) {
   }
 }
 
-void Engine::note_parts(const Transfer& one, Mark& mark) {
+void RoundCounter::note_parts(const Transfer& one, Mark& mark) const {
   Notes notes(mark);
   std::vector<const Part*> parts;
   for (const Part& part : one.parts) parts.push_back(&part);
@@ -254,19 +253,20 @@ void Engine::note_parts(const Transfer& one, Mark& mark) {
     // Noted too are the transfers that were before this one in its queue, as long as expose() may
     // still count them.
     int32_t t = part->before;
-    while (t >= 0 && transfer(t).phase == Phase::kDone && transfer(t).end > actor(part->player).d) {
-      notes.moment(transfer(t).start);
-      notes.moment(transfer(t).end);
-      const Part* mine = part_of(part->player, t);
+    while (t >= 0 && scene_.transfer(t).phase == Phase::kDone &&
+           scene_.transfer(t).end > scene_.actor(part->player).d) {
+      notes.moment(scene_.transfer(t).start);
+      notes.moment(scene_.transfer(t).end);
+      const Part* mine = scene_.part_of(part->player, t);
       t = mine == nullptr ? -1 : mine->before;
     }
   }
 }
 
 // Notes the receives that the host has still to post.
-void Engine::note_posts(Mark& mark) {
+void RoundCounter::note_posts(Mark& mark) const {
   std::vector<std::pair<std::array<int64_t, 3>, double>> posts;
-  for (const Post& post : posts_) {
+  for (const Post& post : scene_.posts) {
     const Repetition& one = repetition(post.player);
     const int64_t run = post.run - static_cast<int64_t>(one.first) -
                         mark.round * static_cast<int64_t>(runs_a_round(post.player));
@@ -280,13 +280,13 @@ void Engine::note_posts(Mark& mark) {
   }
 }
 
-bool Engine::repeats(const Mark& before, const Mark& now) const {
+bool RoundCounter::repeats(const Mark& before, const Mark& now) const {
   const double close = kSameTime * now.time;
   if (before.words != now.words || !same(before.times, now.times, close)) return false;
-  for (size_t p = 0; p < actors_.size(); ++p) {
+  for (size_t p = 0; p < scene_.actors.size(); ++p) {
     const double gained = before.hosts[p] - now.hosts[p];
     if (std::abs(gained) <= close) continue;
-    if (gained < 0 || actors_[p].host_bound >= before.time) return false;
+    if (gained < 0 || scene_.actors[p].host_bound >= before.time) return false;
   }
   return true;
 }
@@ -294,27 +294,29 @@ bool Engine::repeats(const Mark& before, const Mark& now) const {
 // Returns how many of the `ahead` rounds to come may be left out. If there are later repetitions,
 // some rounds are kept, so that each of these can still be found to repeat: as many rounds as there
 // are players, because only then all players are at work, and kKept more.
-int64_t Engine::rounds_to_leave_out(int64_t ahead) const {
+int64_t RoundCounter::rounds_to_leave_out(int64_t ahead) const {
   const bool has_later = rounds().repetitions.front().size() > 1;
-  return has_later ? ahead - static_cast<int64_t>(actors_.size()) - kKept : ahead;
+  return has_later ? ahead - static_cast<int64_t>(scene_.actors.size()) - kKept : ahead;
 }
 
 // Adds to the results, `times` times, what happened between the two marks.
-void Engine::count_again(const Mark& before, const Mark& now, int64_t times) {
+void RoundCounter::count_again(const Mark& before, const Mark& now, int64_t times) {
   const auto factor = static_cast<double>(times);
-  left_out_s_ += (now.time - before.time) * factor;
-  for (size_t p = 0; p < actors_.size(); ++p) {
+  scene_.left_out_s += (now.time - before.time) * factor;
+  if (scene_.history)
+    scene_.history->repeat(before.spans, now.spans, times, now.time - before.time);
+  for (size_t p = 0; p < scene_.actors.size(); ++p) {
     const double gained = before.hosts[p] - now.hosts[p];
     if (gained <= kSameTime * now.time) continue;
-    actors_[p].h -= gained * factor;
-    actors_[p].stretch.h -= gained * factor;
+    scene_.actors[p].h -= gained * factor;
+    scene_.actors[p].stretch.h -= gained * factor;
   }
   size_t next = 0;
   const auto more = [&](double& value) {
     value += (now.results[next] - before.results[next]) * factor;
     ++next;
   };
-  for (PlayerResult& one : results_) {
+  for (PlayerResult& one : scene_.results) {
     for (double& spent : one.spent_s) more(spent);
     for (double& busy : one.busy_s) more(busy);
     for (Account& account : one.accounts) {
@@ -323,21 +325,19 @@ void Engine::count_again(const Mark& before, const Mark& now, int64_t times) {
     }
   }
   for (size_t i = before.stretches; i < now.stretches; ++i) {
-    const PlayedStretch& one = played_stretches_[i];
-    std::vector<int64_t>& played = stretches_of(one.run_items, one.manner);
-    played[static_cast<size_t>(one.from)] += times;
-    played[static_cast<size_t>(one.to)] -= times;
+    scene_.stretches.add(played_stretches_[i], times);
   }
 }
 
 // Takes this number of micro-batches of the watched rounds out of the schedules.
-void Engine::leave_out(int64_t micro_batches) {
-  if (shorter_.schedules.empty()) shorter_ = own_timetable(play_);
-  shorter_ = without_rounds(play_, shorter_, rounds(), micro_batches);
+void RoundCounter::leave_out(int64_t micro_batches) {
+  scene_.timetable.leave_out(rounds(), micro_batches);
   shift_rounds(rounds_, watch_.size, micro_batches);
   left_out_[watch_.size] = micro_batches;
-  for (size_t p = 0; p < actors_.size(); ++p) schedules_[p] = &shorter_.schedules[p];
-  find_ends();
+  for (size_t p = 0; p < scene_.actors.size(); ++p) {
+    Actor& a = scene_.actors[p];
+    a.current = scene_.timetable.run(static_cast<int32_t>(p), static_cast<size_t>(a.run));
+  }
 }
 
 }  // namespace tessera::engine
