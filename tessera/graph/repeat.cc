@@ -124,7 +124,7 @@ class Finder {
               from + static_cast<std::ptrdiff_t>(cuts[c + 1])}]
           .push_back(cuts[c + 1]);
     }
-    // Of pieces that occur equally often the one that comes last ends the layers.
+    // If several pieces occur equally often, the one that comes last ends the layers.
     std::vector<size_t> ends;
     for (const auto& [ops, of_piece] : pieces) {
       if (std::pair(ends.size(), ends.empty() ? 0 : ends.back()) <
