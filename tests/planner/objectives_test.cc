@@ -79,9 +79,7 @@ TEST(Objectives, WithAllProgramsTheAnswerIsTheBestOfAllPlans) {
   for (const uint64_t seed : {11, 30}) expect_best(*free_instance(seed, 2), kEnough, kMore);
 }
 
-TEST(Objectives, TheUsualProgramsAreNearlyEnough) {
-  expect_best(*free_instance(200, 4), 0, 1.1);
-}
+TEST(Objectives, TheUsualProgramsAreNearlyEnough) { expect_best(*free_instance(200, 4), 0, 1.1); }
 
 // The model is no small one: formulas leave out most choices.
 TEST(Objectives, AnAnswerIsNeverWorseThanTheFastestPlan) {
