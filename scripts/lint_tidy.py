@@ -32,6 +32,7 @@ BUILD = ROOT / "build"
 STAMPS = BUILD / "lint"
 STAGED = re.compile(r"build/include/\w+/tessera/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+ANY_INCLUDE = re.compile(r"^\s*#\s*include\b.*$", re.MULTILINE)
 BATCHED = re.compile(r'^#include "(.+)"$', re.MULTILINE)
 TORCH = re.compile(r'^\s*#\s*include\s*["<](torch|ATen|c10|mpi\.h)', re.MULTILINE)
 # A string, which is kept, or a comment.
@@ -90,13 +91,19 @@ def changed_files():
     before = git("rev-list", "-1", f"--before={int(last) - 86400}", "HEAD") if last else ""
     if not before:
         return None
-    names = git("diff", "--name-only", before).splitlines()
+    # Each line: a letter, the file's name, and if the letter is R the name that it has now.
+    names = {fields[-1]: fields[1] for fields in map(str.split, git("diff", "--name-status", "-M", before).splitlines())}
     if ".clang-tidy" in names:
         return None
 
+    def code_without_includes(text):
+        return code_of(ANY_INCLUDE.sub("", text))
+
+    # A file that was moved, or that includes one that was, has no other code for that.
     def has_other_code(name):
         path = ROOT / name
-        return not path.is_file() or code_of(path.read_text(encoding="utf-8", errors="replace")) != code_of(git("show", f"{before}:{name}"))
+        return not path.is_file() or (code_without_includes(path.read_text(encoding="utf-8", errors="replace"))
+                                      != code_without_includes(git("show", f"{before}:{names[name]}")))
     return {(ROOT / name).resolve() for name in names if has_other_code(name)}
 
 

@@ -26,9 +26,11 @@ struct Sides {
   ReshardSide source, destination;
 };
 Sides sides(const std::string& from, const std::string& to, const Shape& shape) {
-  const auto a = parse_reshard_spec(from, shape.size()), b = parse_reshard_spec(to, shape.size());
-  EXPECT_TRUE(a && b);
-  return {side_of(*a, shape, 0, 0), side_of(*b, shape, a->mesh.size(), a->mesh.axes[0].size)};
+  const auto has = parse_reshard_spec(from, shape.size()),
+             wants = parse_reshard_spec(to, shape.size());
+  EXPECT_TRUE(has && wants);
+  return {side_of(*has, shape, 0, 0),
+          side_of(*wants, shape, has->mesh.size(), has->mesh.axes[0].size)};
 }
 
 int64_t volume(const Shape& shape) {
@@ -104,16 +106,16 @@ TEST(Reshard, WaysTakeTheStatedTimesAndBytes) {
       {ReshardWay::kGlobalAllGather, 2 - 1. / 6, {d, 500, 500, 500}, {0, 700, 700, 700}},
       {ReshardWay::kBroadcast, 1 + 2. / 10, {d, d, d, 0}, {0, d, d, d}},
   };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(way_name(c.way));
-    ReshardOptions options = in_tensors(shape, kFirstReplica, c.way);
+  for (const Case& one : cases) {
+    SCOPED_TRACE(way_name(one.way));
+    ReshardOptions options = in_tensors(shape, kFirstReplica, one.way);
     options.chunks = 10;
     const auto plan = reshard(s.source, s.destination, options);
     ASSERT_TRUE(plan);
-    EXPECT_DOUBLE_EQ(plan->makespan_seconds, c.seconds);
+    EXPECT_DOUBLE_EQ(plan->makespan_seconds, one.seconds);
     for (size_t h = 0; h < 4; ++h) {
-      EXPECT_EQ(plan->hosts[h].bytes_out, c.out[h]) << h;
-      EXPECT_EQ(plan->hosts[h].bytes_in, c.in[h]) << h;
+      EXPECT_EQ(plan->hosts[h].bytes_out, one.out[h]) << h;
+      EXPECT_EQ(plan->hosts[h].bytes_in, one.in[h]) << h;
     }
   }
   ReshardOptions open = in_tensors(shape, kFirstReplica);
@@ -280,9 +282,9 @@ void expect_coverage(const ReshardPlan& plan, const Sides& s, const Shape& shape
 TEST(Reshard, RandomCasesKeepTheBoundsAndBeatEveryMode) {
   std::mt19937_64 random(11);
   for (int i = 0; i < 1000; ++i) {
-    const RandomCase c = random_case(random);
-    SCOPED_TRACE(c.name);
-    const auto plan = reshard(c.s.source, c.s.destination, in_tensors(c.shape, kBest));
+    const RandomCase one = random_case(random);
+    SCOPED_TRACE(one.name);
+    const auto plan = reshard(one.s.source, one.s.destination, in_tensors(one.shape, kBest));
     ASSERT_TRUE(plan);
     EXPECT_GE(plan->makespan_seconds, plan->bound_seconds * (1 - 1e-9));
     EXPECT_GE(plan->busiest_bytes, plan->busiest_bound);
@@ -299,7 +301,7 @@ TEST(Reshard, RandomCasesKeepTheBoundsAndBeatEveryMode) {
         {kLocalSearch, kUnset},
     };
     for (const auto& [order, way] : modes) {
-      const double time = time_of(c.s, in_tensors(c.shape, order, way));
+      const double time = time_of(one.s, in_tensors(one.shape, order, way));
       EXPECT_LE(plan->makespan_seconds, time * (1 + 1e-9)) << order_name(order);
       EXPECT_GE(time, plan->bound_seconds * (1 - 1e-9)) << order_name(order);
     }
@@ -309,18 +311,19 @@ TEST(Reshard, RandomCasesKeepTheBoundsAndBeatEveryMode) {
 TEST(Reshard, DataThatMovesEqualsSlicesOfTheTensor) {
   std::mt19937_64 random(5);
   for (int i = 0; i < 60; ++i) {
-    RandomCase c = random_case(random);
-    if (volume(c.shape) > 4000) continue;
-    SCOPED_TRACE(c.name);
+    RandomCase one = random_case(random);
+    if (volume(one.shape) > 4000) continue;
+    SCOPED_TRACE(one.name);
     for (ReshardOrder order : {kBest, kGenerated, kSizeBalanced}) {
       for (const auto way :
            {std::optional<ReshardWay>(), std::optional(ReshardWay::kSendRecv),
             std::optional(ReshardWay::kLocalAllGather), std::optional(ReshardWay::kGlobalAllGather),
             std::optional(ReshardWay::kBroadcast)}) {
-        const auto plan = reshard(c.s.source, c.s.destination, in_tensors(c.shape, order, way));
+        const auto plan =
+            reshard(one.s.source, one.s.destination, in_tensors(one.shape, order, way));
         ASSERT_TRUE(plan);
-        expect_data_arrives(*plan, c.s, c.shape);
-        expect_coverage(*plan, c.s, c.shape);
+        expect_data_arrives(*plan, one.s, one.shape);
+        expect_coverage(*plan, one.s, one.shape);
       }
     }
   }
@@ -331,11 +334,11 @@ TEST(Reshard, DataThatMovesEqualsSlicesOfTheTensor) {
 TEST(Reshard, IssueOrderNeverBlocks) {
   std::mt19937_64 random(13);
   for (int i = 0; i < 200; ++i) {
-    const RandomCase c = random_case(random);
-    SCOPED_TRACE(c.name);
-    const auto plan = reshard(c.s.source, c.s.destination, in_tensors(c.shape, kBest));
+    const RandomCase one = random_case(random);
+    SCOPED_TRACE(one.name);
+    const auto plan = reshard(one.s.source, one.s.destination, in_tensors(one.shape, kBest));
     ASSERT_TRUE(plan);
-    const auto messages = reshard_messages(*plan, c.s.source, c.s.destination);
+    const auto messages = reshard_messages(*plan, one.s.source, one.s.destination);
     std::map<int64_t, std::vector<size_t>> queue;  // by rank
     for (size_t m = 0; m < messages.size(); ++m) {
       queue[messages[m].from].push_back(m);
