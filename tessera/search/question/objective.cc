@@ -52,9 +52,10 @@ UsedDevices Objective::used(const Cluster& cluster, int64_t ranks,
   UsedDevices out{ranks};
   if (usd_an_hour.empty()) return out;
   if (!devices.in_order()) {
-    for (int64_t rank = 0; rank < ranks; ++rank)
+    for (int64_t rank = 0; rank < ranks; ++rank) {
       out.usd_an_hour +=
           usd_an_hour[static_cast<size_t>(cluster.locate(devices.device_of(rank)).part)];
+    }
     return out;
   }
   int64_t left = ranks;
