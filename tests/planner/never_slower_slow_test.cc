@@ -1,5 +1,4 @@
-// Small questions in parts of 25. The numbers of known failures may only fall: lower them where fewer are
-// found.
+// Small questions in parts of 25.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,30 +9,22 @@
 namespace tessera::planner_test {
 namespace {
 
-struct Part {
-  uint64_t first_seed;
-  size_t with_memory, with_links, with_freedom;  // known failures
-};
-
-class NeverSlowerThan : public testing::TestWithParam<Part> {};
+class NeverSlowerThan : public testing::TestWithParam<uint64_t> {};  // of the first seed
 
 TEST_P(NeverSlowerThan, WithLessRoom) {
-  const Part part = GetParam();
-  const NeverSlower out = compare_rooms(part.first_seed, 25);
+  const NeverSlower out = compare_rooms(GetParam(), 25);
   std::printf(
       "slower with more memory: %zu of %ld; with faster links: %zu of %ld; with more "
       "freedom: %zu of %ld\n",
       out.slower_with_memory.size(), out.memory, out.slower_with_links.size(), out.links,
       out.slower_with_freedom.size(), out.freedom);
-  EXPECT_THAT(out.slower_with_memory, testing::SizeIs(part.with_memory));
-  EXPECT_THAT(out.slower_with_links, testing::SizeIs(part.with_links));
-  EXPECT_THAT(out.slower_with_freedom, testing::SizeIs(part.with_freedom));
+  EXPECT_THAT(out.slower_with_memory, testing::IsEmpty());
+  EXPECT_THAT(out.slower_with_links, testing::IsEmpty());
+  EXPECT_THAT(out.slower_with_freedom, testing::IsEmpty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Parts, NeverSlowerThan,
-                         testing::Values(Part{0, 0, 0, 0}, Part{25, 0, 0, 0}, Part{50, 0, 1, 0},
-                                         Part{75, 0, 0, 0}, Part{100, 0, 0, 0}, Part{125, 0, 0, 0},
-                                         Part{150, 0, 0, 0}, Part{175, 0, 0, 0}));
+                         testing::Range(uint64_t{0}, uint64_t{200}, uint64_t{25}));
 
 // In these questions a recipe was once faster by 9 %, and 3.4 times, because a search that had used its
 // programs tried no recipes.
