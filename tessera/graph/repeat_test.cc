@@ -47,6 +47,37 @@ TEST(RepeatTest, BlocksAreFoundByWhatTheyCompute) {
               testing::ElementsAre("alpha_up", "omega_up", "beta_up"));
 }
 
+// Each layer has a mixer and an MLP, with sums around both. Three of four mixers are equal.
+TEST(RepeatTest, BlocksOfUnlikeLayersAreCutIntoThem) {
+  const Dim wide{"wide", 9};
+  GraphBuilder g("hybrid");
+  TensorId x = product(g, "in", g.input("x", {kBatch, kIn}, DType::kFloat32), kIn, kHidden);
+  const auto part = [&](const std::string& name, const char* act, const Dim& inner) {
+    const TensorId h = g.op1(name + "_act", act, {product(g, name + "_up", x, kHidden, inner)});
+    x = g.op1(name + "_sum", "add", {x, product(g, name + "_down", h, inner, kHidden)});
+  };
+  for (int layer = 0; layer < 13; ++layer) {
+    const std::string name = "l" + std::to_string(layer);
+    part(name + "_mixer", layer % 4 == 3 ? "tanh" : "gelu", kFfn);
+    part(name + "_mlp", "gelu", wide);
+  }
+  g.graph().loss = g.op1("loss", "reduce_sum", {x}, {{"dims", std::string("batch hidden")}});
+  const Graph graph = g.finish().value();
+  const auto blocks = repeated_blocks(graph);
+  ASSERT_EQ(blocks.size(), 3U);
+  ASSERT_EQ(blocks.front().size(), 32U);
+  const BlockLayers found = layers_of_blocks(graph, blocks);
+  EXPECT_THAT(found.begins, testing::ElementsAre(0, 8, 16, 24));
+  EXPECT_THAT(found.kinds, testing::ElementsAre(0, 0, 0, 1));
+  ASSERT_EQ(found.beside.size(), 1U);  // the thirteenth layer
+  EXPECT_EQ(found.beside[0].kind, 0);
+  EXPECT_EQ(graph.op(found.beside[0].ops.front()).path, "l12_mixer_up");
+  EXPECT_EQ(found.beside[0].ops.size(), 8U);
+  // The layers of a plain chain are whole.
+  const Graph plain = chain({"alpha", "omega", "beta"});
+  EXPECT_THAT(layers_of_blocks(plain, repeated_blocks(plain)).begins, testing::ElementsAre(0));
+}
+
 TEST(RepeatTest, AnotherKindInOneOpEndsTheRepetition) {
   EXPECT_THAT(first_ops(chain({"alpha", "omega", "beta"}, /*odd_last=*/true)),
               testing::ElementsAre("alpha_up", "omega_up"));
